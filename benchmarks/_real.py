@@ -158,7 +158,7 @@ def _folders(work: Path) -> list[Path]:
 def read_run(folder: Path, load: float) -> tuple[dict[str, Any], Runs, set[str]]:
     """Return what is published of a run, its answers, and the questions that all have answered."""
     from ngramkit.evaluate.bench_results import summarize
-    from ngramkit.evaluate.provenance import machine
+    from ngramkit.evaluate.provenance import describe_machine
 
     with (folder / RUNS_FILE).open(encoding="utf-8") as file:
         plan = json.loads(file.readline())["plan"]
@@ -180,7 +180,7 @@ def read_run(folder: Path, load: float) -> tuple[dict[str, Any], Runs, set[str]]
         "questions": len(done),
         "of": plan["count"],
         "tokens": results[0].tokens,
-        "machine": machine(facts),
+        "machine": describe_machine(facts),
         "processor_time": " 1 threads" in plan["device"],
         "load": {"least": loads[0], "median": statistics.median(loads), "most": loads[-1]},
         "results": [

@@ -29,7 +29,7 @@ from ngramkit.decode.result import Clock
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.registry import NoDraft
-from ngramkit.evaluate.records import conversation
+from ngramkit.evaluate.records import prompts_of_conversation
 from ngramkit.evaluate.statistics import ratio_with_interval
 from ngramkit.formats.opening import open_artifact_folder
 
@@ -58,7 +58,9 @@ def main() -> None:
 
     template = find_template("auto", model.tokenizer)
     questions = in_turns(options.data / QUESTIONS)[: options.questions]
-    prompts = [next(conversation(model, template, question, ())) for question in questions]
+    prompts = [
+        next(prompts_of_conversation(model, template, question, ())) for question in questions
+    ]
     head = ["round", *(f"{size} nodes" for size in SIZES), AUTO, "auto over the best (95 %)"]
     rows = []
     for number in range(options.rounds):

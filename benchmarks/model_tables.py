@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks import Row, interleaved
 from ngramkit.builders.model_bigram import build_model_bigram
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.formats.tokenizer_record import TokenizerRecord, fingerprint
+from ngramkit.formats.tokenizer_record import TokenizerRecord, tokenizer_fingerprint
 
 # Side of the square matrices whose product is the device's peak: a fraction of a second each.
 CPU_SIDE, ACCELERATOR_SIDE = 1024, 8192
@@ -121,5 +121,5 @@ def _of_mistrals_shape() -> tuple[Any, TextTokenizer]:
         torch.set_default_dtype(torch.float32)
     size = MISTRAL_7B["vocab_size"]
     backend = Tokenizer(WordLevel({f"w{i}": i for i in range(size)}, unk_token="w0"))
-    record = TokenizerRecord("made-up", size, fingerprint(backend))
+    record = TokenizerRecord("made-up", size, tokenizer_fingerprint(backend))
     return model, TextTokenizer(record, backend, {"bos_token": "w1"})

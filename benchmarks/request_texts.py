@@ -32,7 +32,7 @@ from ngramkit.drafters.base import Source
 from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.tool_templates import templates
+from ngramkit.engines.tool_templates import call_templates
 
 K = 8
 HEAD = (
@@ -116,7 +116,7 @@ def tool_rows(file: Path, tokenizer: Any, limit: int | None) -> Iterator[list[st
         for name, schema in tools.items()
     ]
     defined = "\n".join(json.dumps({"type": "function", "function": each}) for each in functions)
-    texts = [tokenizer.encode(text) for text in templates(tools.items())]
+    texts = [tokenizer.encode(text) for text in call_templates(tools.items())]
     for name, called in (("tool calls", True), ("others", False)):
         edits = [
             Edit(

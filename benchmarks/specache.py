@@ -21,7 +21,7 @@ from benchmarks import Row, in_turns
 from benchmarks.needle import docstrings, needles, read_with_each
 from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.specache.attention import attending
+from ngramkit.decode.specache.attention import using_specache_attention
 from ngramkit.decode.specache.options import SpeCache, cache_of
 from ngramkit.decode.specache.verify import SpeCacheVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
@@ -67,7 +67,10 @@ def _step(
     ours.close()
 
     def seconds(verifier: Any) -> float:
-        with attending(model.model) if verifier is ours else nullcontext(), torch.inference_mode():
+        with (
+            using_specache_attention(model.model) if verifier is ours else nullcontext(),
+            torch.inference_mode(),
+        ):
             began = time.perf_counter()
             for token in range(6, 6 + STEPS):
                 verifier.verify(token, DraftTree.empty()).argmax().item()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ngramkit.basics.errors import ArtifactError, UsageError, given_paths
 from ngramkit.basics.results import Result, Rows
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import MANIFEST_FILE, read_manifest
 from ngramkit.formats.outputs import (
@@ -23,7 +23,7 @@ from ngramkit.formats.outputs import (
     ours_in,
     require_replaceable,
 )
-from ngramkit.formats.replacing import discard, discard_unfinished
+from ngramkit.formats.replacing import delete_artifact, discard_unfinished
 
 UNFINISHED = "unfinished"
 
@@ -54,8 +54,8 @@ def list_(folder: str | Path = ARTIFACTS) -> Rows[ListedArtifact]:
     above = Path(folder)
     places = [above, above / AUTOMATIC.name]
     listed = [
-        *(_listed(found, above) for place in places for found in artifacts_in(place)),
-        *(_unfinished(path, above) for place in places for path in _partials(place)),
+        *(_list_artifact(found, above) for place in places for found in artifacts_in(place)),
+        *(_list_unfinished(path, above) for place in places for path in _partials(place)),
     ]
     return Rows(sorted(listed, key=lambda each: each.name))
 
@@ -72,7 +72,7 @@ def rm(names: str | Path | Sequence[str | Path], folder: str | Path = ARTIFACTS)
         if each.kind == UNFINISHED:
             discard_unfinished(each.path.with_suffix(""))
         else:
-            discard(each.path)
+            delete_artifact(each.path)
     return Rows(removable)
 
 
@@ -83,10 +83,10 @@ def removable_in(
     given = given_paths("names", names)
     if not given:
         raise UsageError("names must name at least one artifact, got none", "Name one.")
-    return [_removable(path, Path(folder)) for path in dict.fromkeys(given)]
+    return [_require_removable(path, Path(folder)) for path in dict.fromkeys(given)]
 
 
-def _removable(name: Path, folder: Path) -> Removed:
+def _require_removable(name: Path, folder: Path) -> Removed:
     path = folder / name if not name.is_absolute() and _exists(folder / name) else name
     if not _exists(path):
         raise ArtifactError(
@@ -95,24 +95,24 @@ def _removable(name: Path, folder: Path) -> Removed:
     if path.parent.resolve() not in (folder.resolve(), (folder / AUTOMATIC.name).resolve()):
         raise UsageError(f"cannot delete {name}: it is outside {folder}", "Delete it yourself.")
     if path.suffix == PARTIAL and (path / PROGRESS).is_file():
-        return Removed(path, UNFINISHED, _size(ours_in(path)))
+        return Removed(path, UNFINISHED, _bytes_of_files(ours_in(path)))
     if path.is_symlink() or not path.is_dir():
         raise UsageError(
             f"cannot delete {path}: it is not an artifact's folder", "Delete it yourself."
         )
     if (path / CODE[0]).is_file():
-        return Removed(path, "transformers", _size(require_replaceable(path)))
+        return Removed(path, "transformers", _bytes_of_files(require_replaceable(path)))
     kind = read_manifest(path).kind
     if kind == History.kind:
-        raise _history(path)
-    return Removed(path, kind, _size(require_replaceable(path)))
+        raise _history_refusal(path)
+    return Removed(path, kind, _bytes_of_files(require_replaceable(path)))
 
 
-def _history(path: Path) -> UsageError:
+def _history_refusal(path: Path) -> UsageError:
     requests = History.open(path).log.read().requests
-    lost = many(sum(len(each.tokens) for each in requests), "token")
+    lost = counted(sum(len(each.tokens) for each in requests), "token")
     return UsageError(
-        f"cannot delete {path}: a history ({many(len(requests), 'request')}, {lost}) cannot be "
+        f"cannot delete {path}: a history ({counted(len(requests), 'request')}, {lost}) cannot be "
         "built again",
         f"Delete the folder yourself, or call history_forget({str(path)!r}, everything=True).",
     )
@@ -126,7 +126,7 @@ def _partials(folder: Path) -> Iterator[Path]:
     return (path for path in folder.glob(f"*{PARTIAL}") if (path / PROGRESS).is_file())
 
 
-def _listed(found: Found, above: Path) -> ListedArtifact:
+def _list_artifact(found: Found, above: Path) -> ListedArtifact:
     path, manifest = found.path, found.manifest
     counts: Mapping[str, int] = {} if manifest is None else manifest.counts
     return ListedArtifact(
@@ -134,28 +134,28 @@ def _listed(found: Found, above: Path) -> ListedArtifact:
         kind="" if manifest is None else manifest.kind,
         tokenizer="" if manifest is None else manifest.tokenizer.id,
         counts=counts,
-        bytes=_size(path.iterdir()),
-        modified=_modified(path / MANIFEST_FILE),
+        bytes=_bytes_of_files(path.iterdir()),
+        modified=_modified_time(path / MANIFEST_FILE),
         problem=found.problem,
         private=manifest is not None and manifest.private,
     )
 
 
-def _unfinished(path: Path, above: Path) -> ListedArtifact:
+def _list_unfinished(path: Path, above: Path) -> ListedArtifact:
     return ListedArtifact(
         name=path.relative_to(above).as_posix(),
         kind=UNFINISHED,
         tokenizer="",
         counts={},
-        bytes=_size(path.iterdir()),
-        modified=_modified(path / PROGRESS),
+        bytes=_bytes_of_files(path.iterdir()),
+        modified=_modified_time(path / PROGRESS),
     )
 
 
-def _size(files: Iterator[Path] | Sequence[Path]) -> int:
+def _bytes_of_files(files: Iterator[Path] | Sequence[Path]) -> int:
     return sum(file.lstat().st_size for file in files if file.is_file())
 
 
-def _modified(file: Path) -> str:
+def _modified_time(file: Path) -> str:
     seconds = file.stat().st_mtime
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -20,14 +20,14 @@ from ngramkit.basics.errors import (
     InputError,
     NgramkitError,
     UsageError,
-    meant,
+    hint_for_unknown,
     require_list,
 )
 from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, a_kind
 from ngramkit.basics.models import DEFAULT_MODEL, FILES_OF_MODELS, chosen_model, resolve_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.terminal_text import join_some, many
+from ngramkit.basics.terminal_text import counted, join_some
 from ngramkit.corpus.naming import corpus_name, selection_name, selection_text
 from ngramkit.default_artifacts import select_default_artifacts
 from ngramkit.drafters.checked import require_drafter
@@ -191,7 +191,7 @@ def choose_drafter(
         artifacts, datastores=datastores, frozen_table=frozen_table, bigram=bigram,
         unigram=unigram, history=history, history_tokens=history_tokens, store=store,
     )  # fmt: skip
-    return choose(drafter, _record(tokenizer), sources, reporter, load_model)
+    return choose(drafter, _tokenizer_record(tokenizer), sources, reporter, load_model)
 
 
 def choose(
@@ -226,7 +226,7 @@ def choose(
     elif past.path is None and past.tokens != HISTORY_TOKENS and spec.name != "none":
         reporter.note(f"history_tokens {past.tokens:,} is not used: no history is given")
     default = "" if drafter else " (default)"
-    over = join_some([_describe(artifact) for artifact in choice.opened])
+    over = join_some([_describe_artifact(artifact) for artifact in choice.opened])
     reporter.note(f"drafter: {spec}{default}{over and ' over '}{over}")
     return choice
 
@@ -247,7 +247,7 @@ def labels_of(drafters: Sequence[Any]) -> list[str]:
         if isinstance(drafter, str):
             labels.append(str(DrafterSpec.parse(drafter)))
         else:
-            labels.append(_unlike(own_name(drafter), labels))
+            labels.append(_unused_name(own_name(drafter), labels))
     return labels
 
 
@@ -262,7 +262,9 @@ def label_among(drafter: Any, labels: Sequence[str]) -> str | None:
     with suppress(UsageError):
         label = str(DrafterSpec.parse(label))
     if label not in labels:
-        raise UsageError(f"unknown drafter {label!r:.80}", meant(label, labels), option="baseline")
+        raise UsageError(
+            f"unknown drafter {label!r:.80}", hint_for_unknown(label, labels), option="baseline"
+        )
     return label
 
 
@@ -310,7 +312,7 @@ def absent_drafter(
     return DrafterChoice(str(spec), spec, tokenizer, absent=error)
 
 
-def settled(choose_all: Callable[[], T], reporter: Reporter) -> T:
+def choose_again_if_built(choose_all: Callable[[], T], reporter: Reporter) -> T:
     """Choose again if artifacts were built meanwhile, so that each drafter knows all of them."""
     before = {found.path for found in artifacts_in(AUTOMATIC)}
     chosen = choose_all()
@@ -320,11 +322,11 @@ def settled(choose_all: Callable[[], T], reporter: Reporter) -> T:
     return choose_all()
 
 
-def distinct(choices: Iterable[DrafterChoice]) -> list[DrafterChoice]:
+def drop_repeated(choices: Iterable[DrafterChoice]) -> list[DrafterChoice]:
     """Drop repeated choices; number the caller's drafters of one name (`NAME-2`)."""
     by_label: dict[str, DrafterChoice] = {}
     for choice in choices:
-        label = choice.label if choice.made is None else _unlike(choice.label, by_label)
+        label = choice.label if choice.made is None else _unused_name(choice.label, by_label)
         by_label.setdefault(label, replace(choice, label=label))
     return list(by_label.values())
 
@@ -335,7 +337,7 @@ def drafts_private_texts(sources: Sources, choices: Iterable[DrafterChoice]) -> 
     return sources.past.path is not None or any(each.manifest.private for each in opened)
 
 
-def _unlike(name: str, taken: Collection[str]) -> str:
+def _unused_name(name: str, taken: Collection[str]) -> str:
     numbered = (f"{name}-{number}" for number in count(2))
     return name if name not in taken else next(each for each in numbered if each not in taken)
 
@@ -351,7 +353,7 @@ def _note_unused(drafter: str, sources: Sources, reporter: Reporter) -> None:
         reporter.note(f"{drafter} does not learn from past requests: {past.path} is not used")
 
 
-def _record(given: Any) -> TokenizerRecord:
+def _tokenizer_record(given: Any) -> TokenizerRecord:
     if given is None or isinstance(given, str | Path):
         from ngramkit.corpus.tokenizer import load_tokenizer
 
@@ -398,7 +400,7 @@ def _find_default_artifacts(
         return by_role
     role = wanted[0]
     try:
-        artifact = provide(KIND_OF_ROLE[role], tokenizer, reporter, load_model)
+        artifact = build_missing(KIND_OF_ROLE[role], tokenizer, reporter, load_model)
     except ArtifactError as error:
         if entry.required:
             raise MissingSourceError(
@@ -416,22 +418,22 @@ def _note_small(by_role: Mapping[str, Sequence[Artifact]], reporter: Reporter) -
         tokens = manifest.counts.get("tokens", FEW_TOKENS)
         if tokens < FEW_TOKENS and not KINDS[artifact.kind].of_model:
             reporter.note(
-                f"{artifact.where} holds only {many(tokens, 'token')}: hardly any draft will come "
-                "from it"
+                f"{artifact.where} holds only {counted(tokens, 'token')}: hardly any draft will "
+                "come from it"
             )
         if part := selection_text(manifest.corpus):
             reporter.note(f"{artifact.where} holds only a part of its corpus ({part})")
 
 
-def _describe(artifact: Artifact) -> str:
+def _describe_artifact(artifact: Artifact) -> str:
     tokens = artifact.manifest.counts.get("tokens")
     if tokens is None:
         return artifact.where
     part = selection_text(artifact.manifest.corpus)
-    return f"{artifact.where} ({many(tokens, 'token')}{part and f', {part}'})"
+    return f"{artifact.where} ({counted(tokens, 'token')}{part and f', {part}'})"
 
 
-def provide(
+def build_missing(
     kind: str, tokenizer: TokenizerRecord, reporter: Reporter, load_model: LoadModel | None = None
 ) -> Artifact:
     """Build an artifact of `kind`, or raise ArtifactError with the command to run."""
@@ -444,20 +446,20 @@ def provide(
     builders: Any = {"datastore": build_datastore, "frozen-table": build_frozen}
     store = token_store_of(tokenizer, kind, reporter)
     if kind not in builders or (store is None and tokenizer.id != DEFAULT_MODEL):
-        raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
+        raise ArtifactError(missing, f"run: {build_command(kind, tokenizer.id)}")
     reporter.note(f"{missing}: building one from {CORPUS if store is None else store.path}")
     if store is None:
         store = _stdlib_store(reporter)
     corpus = corpus_name(store.manifest.corpus, store.path.name)
     selection = selection_name(store.manifest.corpus)
     place = default_place(corpus, selection, tokenizer.id, kind, folder=AUTOMATIC)
-    with _automatic(place):
+    with _without_output_hints(place):
         artifact: Artifact = builders[kind](store, place, reporter=reporter, force=True)
     return artifact
 
 
 @contextmanager
-def _automatic(place: Path) -> Iterator[None]:
+def _without_output_hints(place: Path) -> Iterator[None]:
     """Replace hints to choose another output: nobody chose this one."""
     try:
         yield
@@ -470,7 +472,7 @@ def _automatic(place: Path) -> Iterator[None]:
         raise
 
 
-def command(kind: str, model: str) -> str:
+def build_command(kind: str, model: str) -> str:
     """Return the command that builds an artifact; MODEL for a folder that has no weights."""
     corpus = "" if KINDS[kind].of_model else "--corpus CORPUS --model "
     folder = Path(model)
@@ -505,7 +507,7 @@ def _stdlib_store(reporter: Reporter) -> TokenStore:
     from ngramkit.corpus.open import open_corpus
 
     place = default_place(CORPUS, DEFAULT_MODEL, "tokens", folder=AUTOMATIC)
-    with _automatic(place):
+    with _without_output_hints(place):
         return tokenize(open_corpus(CORPUS), DEFAULT_MODEL, place, reporter=reporter, force=True)
 
 
@@ -523,11 +525,11 @@ def _read_off_model(
     source = Path(resolve_model(tokenizer.id))
     weights = sum(file.stat().st_size for file in source.glob("*.safetensors"))
     if load_model is None or not 0 < weights * tokenizer.vocabulary <= MAX_MODEL_WORK.get(kind, 0):
-        raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
+        raise ArtifactError(missing, f"run: {build_command(kind, tokenizer.id)}")
     reporter.note(f"{missing}: computing one from the model")
     model = load_model()
     place = default_place(tokenizer.id, kind, folder=AUTOMATIC)
     builders: Any = {"model-bigram": build_model_bigram, "model-unigram": build_model_unigram}
     options: Any = {"reporter": reporter, "force": True}
-    with _automatic(place):
+    with _without_output_hints(place):
         return builders[kind](model.model, model.tokenizer, place, **options).table  # type: ignore[no-any-return]

@@ -45,7 +45,7 @@ def select_default_artifacts(
     for role, fitting in by_role.items():
         merges: list[tuple[Path, list[Any]]] = []  # with the corpora of their parts
         for path, manifest in sorted(
-            fitting, key=lambda pair: _rank(pair[0], pair[1], tokenizer.id)
+            fitting, key=lambda pair: _preference(pair[0], pair[1], tokenizer.id)
         ):
             key = manifest.corpus_key if manifest.corpus else None
             twin = corpora.get(key) if key else None
@@ -68,7 +68,7 @@ def select_default_artifacts(
                 left_out.append(f"{path} ({taken[role][0]} is {better})")
             else:
                 taken[role].append(path)
-                merges.append((path, _parts(manifest.corpus)))
+                merges.append((path, _corpora_of(manifest.corpus)))
                 if key:
                     corpora.setdefault(key, path)
                 if not is_part:
@@ -87,13 +87,16 @@ def _whole_build(manifest: Manifest) -> str:
     return str(build)
 
 
-def _parts(corpus: Mapping[str, Any]) -> list[Any]:
+def _corpora_of(corpus: Mapping[str, Any]) -> list[Any]:
     """Return the corpora of a merge, recursively."""
     merged = corpus.get("merged")
     parts = merged if isinstance(merged, list) else []
-    return [*parts, *(each for part in parts if isinstance(part, dict) for each in _parts(part))]
+    return [
+        *parts,
+        *(each for part in parts if isinstance(part, dict) for each in _corpora_of(part)),
+    ]
 
 
-def _rank(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:
+def _preference(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:
     own = manifest.parameters.get("model") in (model, HUB_IDS.get(model))
     return (not own, -manifest.counts.get("tokens", 0), -manifest.bytes, str(path))

@@ -15,7 +15,7 @@ from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.terminal_text import REPLACEMENT, quoted
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.opening import verify_artifact
-from ngramkit.formats.query import Occurrences, ask, most_frequent
+from ngramkit.formats.query import Occurrences, most_frequent, query_artifact
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.remote.fetch import fetch, fetch_artifact
 from ngramkit.remote.file_cache import using_cache
@@ -102,7 +102,7 @@ def inspect(
             raise
         tokenizer, why = None, str(error)
     if query is not None and tokenizer is not None:
-        answer = ask(artifact, tokenizer.encode(query).tolist(), top)
+        answer = query_artifact(artifact, tokenizer.encode(query).tolist(), top)
         found = _phrase(tokenizer, answer) if answer else None
         return Inspection(artifact, Rows([]), [], found)
     frequent = [

@@ -40,16 +40,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.errors import ArtifactError, InputError, UsageError, hub_errors, meant
+from ngramkit.basics.errors import (
+    ArtifactError,
+    InputError,
+    UsageError,
+    hint_for_unknown,
+    hub_errors,
+)
 from ngramkit.basics.kinds import KINDS
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import ModelRef
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Result
-from ngramkit.basics.terminal_text import many, size_text
+from ngramkit.basics.terminal_text import counted, size_text
 from ngramkit.basics.untrusted import nests_within, read_json, read_plain
-from ngramkit.builders.tasks import Executor, open_executor, validate
+from ngramkit.builders.tasks import Executor, open_executor, require_executor
 from ngramkit.corpus.decontamination import is_evaluation, read_evaluation_texts
 from ngramkit.corpus.deduplication import deduplicate
 from ngramkit.corpus.document import Corpus
@@ -59,7 +65,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import FORMAT_VERSION, build_id, is_private_corpus, read_manifest
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.outputs import ARTIFACTS, RECIPE
-from ngramkit.formats.replacing import replace_text, tidy
+from ngramkit.formats.replacing import clear_killed_run, replace_text
 from ngramkit.formats.resumable_writer import recipe_text
 from ngramkit.formats.safetensors import sha256_of
 from ngramkit.gguf.model_folders import find_gguf
@@ -170,7 +176,7 @@ def build(
     Raises InputError for an invalid recipe or missing destination, ArtifactError for another
     tokenizer, and as `push`.
     """
-    validate(executor, ray_address)
+    require_executor(executor, ray_address)
     wanted = recipe if isinstance(recipe, Recipe) else read_recipe(str(recipe))
     if push and wanted.destination is None:
         raise InputError(
@@ -207,7 +213,7 @@ def build(
             pass  # it raises at the first breach, so nothing unproven is published
         pushed = upload(path, wanted.destination, allow_private=allow_private, reporter=reporter)
         destination, revision = pushed.repository, pushed.revision
-        sent = f"{many(pushed.files, 'file')}, {size_text(pushed.bytes)} sent to {pushed.url}"
+        sent = f"{counted(pushed.files, 'file')}, {size_text(pushed.bytes)} sent to {pushed.url}"
         reporter.note(f"{wanted.name}: {sent}")
     return RecipeResult(wanted.name, status, verdict.why, place, size, destination, revision)
 
@@ -248,12 +254,12 @@ def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
     if recipe.prune is not None:
         inputs["prune"] = {"bytes": recipe.prune}
     if KINDS[recipe.kind].of_model:
-        return Resolved(recipe, tokenizer, None, {**inputs, "weights": _weights(recipe)})
+        return Resolved(recipe, tokenizer, None, {**inputs, "weights": _digest_of_weights(recipe)})
     corpus = recipe.open_corpus(reporter)
     return Resolved(recipe, tokenizer, corpus, {**inputs, "corpus": corpus.record()})
 
 
-def _weights(recipe: Recipe) -> str:
+def _digest_of_weights(recipe: Recipe) -> str:
     model = ModelRef.of(recipe.model, recipe.revision)
     if Path(model.source).is_dir():
         files = sorted(Path(model.source).glob("*.safetensors"))
@@ -269,15 +275,15 @@ def _weights(recipe: Recipe) -> str:
 
 def _judge_place(resolved: Resolved, root: Path, url: str | None, hub: bool) -> Verdict:
     if url is None:
-        return judge(resolved, root, hub=hub)
+        return reason_to_build(resolved, root, hub=hub)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / resolved.recipe.name
         fetch_texts(UrlFolder.at(url, "out"), path)
-        verdict = judge(resolved, Path(folder), hub=hub)
+        verdict = reason_to_build(resolved, Path(folder), hub=hub)
         return replace(verdict, why=verdict.why.replace(str(path), url))
 
 
-def judge(resolved: Resolved, root: Path, *, hub: bool = False) -> Verdict:
+def reason_to_build(resolved: Resolved, root: Path, *, hub: bool = False) -> Verdict:
     recipe, inputs = resolved.recipe, resolved.inputs
     path = root / recipe.name
     local = _judge_folder(path, inputs)
@@ -290,7 +296,7 @@ def judge(resolved: Resolved, root: Path, *, hub: bool = False) -> Verdict:
 
 
 def _judge_folder(path: Path, inputs: Inputs) -> Verdict:
-    tidy(path)
+    clear_killed_run(path)
     if not path.exists():
         return Verdict(True, "missing")
     made_of = _read_made_of(path / RECIPE)
@@ -413,10 +419,10 @@ def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
         for number, (old, new) in enumerate(zip(before, now, strict=True), 1):
             yield from differences(old, new, f"{name} {number}")
     elif before != now:
-        yield f"{name} is {_short(now)}, was {_short(before)}"
+        yield f"{name} is {_shorten(now)}, was {_shorten(before)}"
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = "not given" if value is None else str(value)
     return text if len(text) <= 20 else text[:12] + "..."
 
@@ -441,7 +447,7 @@ def read_recipe(source: str) -> Recipe:
         raise InputError(f"cannot read {path} as TOML: {error}", "correct that line") from error
     if not nests_within(body, MAX_DEPTH):
         raise _too_deep(path)
-    _check(path, "", body, TOP, required=("kind", "model"))
+    _check_table(path, "", body, TOP, required=("kind", "model"))
     kind = body["kind"]
     if kind not in PARAMETERS:
         raise InputError(f"{path}: kind must be one of {', '.join(PARAMETERS)}, got {kind!r:.80}")
@@ -450,15 +456,15 @@ def read_recipe(source: str) -> Recipe:
     model, parameters = body["model"], body.get("parameters", {})
     corpora = body.get("corpus", {})
     corpora = corpora if isinstance(corpora, list) else [corpora]
-    _check(path, "model.", model, MODEL, required=("id",))
-    _check(path, "parameters.", parameters, types)
+    _check_table(path, "model.", model, MODEL, required=("id",))
+    _check_table(path, "parameters.", parameters, types)
     if not corpora or not all(isinstance(table, dict) for table in corpora):
         raise InputError(f"{path}: corpus must be [corpus] or [[corpus]], got {corpora!r:.80}")
     for table in corpora:
         if KINDS[kind].of_model:
-            _check(path, "corpus.", table, {})
+            _check_table(path, "corpus.", table, {})
         else:
-            _check(path, "corpus.", table, CORPUS, required=("name",))
+            _check_table(path, "corpus.", table, CORPUS, required=("name",))
     return Recipe(
         name=path.stem,
         folder=path.parent,
@@ -492,7 +498,7 @@ def _evaluation_sets(path: Path, names: list[str]) -> tuple[str, ...]:
 def _bytes_of_prune(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
     if "prune" not in body:
         return None
-    _check(path, "prune.", body["prune"], {"bytes": (str, int)}, required=("bytes",))
+    _check_table(path, "prune.", body["prune"], {"bytes": (str, int)}, required=("bytes",))
     if KINDS[kind].of_model:
         raise InputError(f"cannot prune a {kind}, as {path} asks", "leave out [prune]")
     try:
@@ -509,10 +515,12 @@ def _find_recipe(source: str) -> Path:
         return named
     names = sorted(path.stem for path in ARTIFACTS.glob("*.toml"))
     where = f"give a file: {ARTIFACTS}/ has no recipe"
-    raise InputError(f"unknown recipe {source!r}", meant(given.stem, names) if names else where)
+    raise InputError(
+        f"unknown recipe {source!r}", hint_for_unknown(given.stem, names) if names else where
+    )
 
 
-def _check(
+def _check_table(
     path: Path,
     where: str,
     table: Mapping[str, Any],

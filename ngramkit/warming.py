@@ -27,14 +27,14 @@ from ngramkit.basics.machine import thread_count
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit.decode.compile_while_loading import (
     COMPILED_PROMPT,
     TOKENIZERS,
     draft_first,
     run_tasks,
     serve_request,
-    start,
+    start_program,
     tiny_sources,
     write_tiny,
 )
@@ -87,7 +87,7 @@ def warm(
         tasks = (SERVE + (DEFAULT_DRAFTER if drafter == ALL else tasks[0]),)
     processes = min(thread_count(workers), len(tasks))
     shares = [tasks[first::processes] for first in range(processes)]
-    folder = code_folder.folder()
+    folder = code_folder.machine_code_folder()
     if folder is None or not os.access(folder, os.W_OK):
         raise InputError(
             f"cannot keep compiled kernels in {folder or 'any folder'}",
@@ -96,24 +96,26 @@ def warm(
     begun, found = time.perf_counter(), dict[str, list[str]]()
     reporter.stage("compile", len(tasks), "tasks")
     with ThreadPoolExecutor(processes) as pool:
-        for share in [pool.submit(_compile, share, found, reporter) for share in shares]:
+        for share in [pool.submit(_compile_in_process, share, found, reporter) for share in shares]:
             share.result()
     compiled = {task: found[task] for task in tasks}
     kernels = len(list(folder.glob(f"*{code_folder.file_ending()}")))
     return Warmed(folder, compiled, kernels, processes, time.perf_counter() - begun)
 
 
-def _compile(tasks: Sequence[str], found: dict[str, list[str]], reporter: Reporter) -> None:
+def _compile_in_process(
+    tasks: Sequence[str], found: dict[str, list[str]], reporter: Reporter
+) -> None:
     """Run tasks in a process; add the kernels that each has compiled to `found`."""
     with (
         tempfile.TemporaryFile("w+") as errors,
-        start(PROGRAM, tasks, out=subprocess.PIPE, errors=errors.fileno()) as process,
+        start_program(PROGRAM, tasks, out=subprocess.PIPE, errors=errors.fileno()) as process,
     ):
         assert process.stdout is not None
         for task, line in zip(tasks, process.stdout, strict=False):
             found[task] = json.loads(line)
             reporter.advance(1)
-            reporter.note(f"{task}: {many(len(found[task]), 'kernel')} compiled")
+            reporter.note(f"{task}: {counted(len(found[task]), 'kernel')} compiled")
         process.wait()
         errors.seek(0)
         said = errors.read()
@@ -145,7 +147,7 @@ def run_task(task: str, scratch: Path) -> None:
 
 def warm_decode(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
     """Draft as decode does, from the required sources, then from all."""
-    from ngramkit.kernels.tree_paths import best_path, paths
+    from ngramkit.kernels.tree_paths import best_path, root_to_leaf_paths
 
     sources = tiny_sources(folder, tokenizer)
     draft_first(name, sources)
@@ -155,7 +157,7 @@ def warm_decode(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
     if drafter_entry(name).references:
         serve_request(load_drafter(name, **sources), references=[COMPILED_PROMPT])
     parents = np.array([-1, 0, -1], np.int32)
-    paths(parents)
+    root_to_leaf_paths(parents)
     best_path(parents, np.zeros(3, np.float32), 2, 0.0)
 
 

@@ -24,7 +24,7 @@ from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.evaluate.records import read_records
 from ngramkit.kernels.blend.copied_text import FITTED_TRUST, LEAST_P, PLACES, offer, point_to_live
 from ngramkit.kernels.blend.counts import listed_row
-from ngramkit.kernels.blend.prediction import extend, follow, move_on, new_place, predict
+from ngramkit.kernels.blend.prediction import extend, follow_token, move_on, new_place, predict
 from ngramkit.kernels.jit import entry
 from ngramkit.kernels.packed_arguments import Packed
 
@@ -56,7 +56,7 @@ def write(sources: Any, place: Any, begin: int, offers: Any) -> None:
                 offers[i, which, 1] = sources.scratch.p[row] if row >= 0 else 0
                 sources.copying.trust[which, kind] = 0
         move_on(sources, place, position)
-        follow(sources, place)
+        follow_token(sources, place)
 
 
 def offers_of(file: Path, tokenizer: Any) -> Iterator[Any]:

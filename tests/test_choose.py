@@ -14,7 +14,7 @@ from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, Kind
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.choose import choose_drafter, distinct
+from ngramkit.choose import choose_drafter, drop_repeated
 from ngramkit.default_artifacts import select_default_artifacts
 from ngramkit.drafters.sources import PastUse, Sources
 from ngramkit.formats.manifest import Manifest
@@ -311,7 +311,7 @@ def test_past_requests_are_used_where_they_are_named(here, tmp_path):
 def test_a_drafter_that_is_named_twice_is_one(here):
     here("datastore", "big", BIG)
     named = [chosen(each)[0] for each in ("rest", "rest:max_match=4", "rest")]
-    assert [each.label for each in distinct(named)] == ["rest", "rest:max_match=4"]
+    assert [each.label for each in drop_repeated(named)] == ["rest", "rest:max_match=4"]
 
 
 def test_a_tokenizer_may_be_given_in_several_ways(here, monkeypatch):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from typer.main import get_command
 
-from ngramkit_cli.command import summary
+from ngramkit_cli.command import first_clause
 from ngramkit_cli.main import app
 
 ROOT = Path(__file__).parents[1]
@@ -167,5 +167,5 @@ def test_help_loads_nothing_heavy():
 def test_the_list_of_commands_says_what_their_help_says():
     group = get_command(app)
     assert group.summaries() == [
-        (name, summary(each.help)) for name, each in group.commands.items()
+        (name, first_clause(each.help)) for name, each in group.commands.items()
     ]

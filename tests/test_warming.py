@@ -51,7 +51,7 @@ def test_what_the_task_of_building_builds_is_whole(tmp_path):
 
 def test_each_task_is_compiled_in_the_background_once(tmp_path, monkeypatch):
     started = []
-    monkeypatch.setattr(code_folder, "folder", lambda: tmp_path)
+    monkeypatch.setattr(code_folder, "machine_code_folder", lambda: tmp_path)
     monkeypatch.setattr(compiling, "cores", lambda: 2)
     monkeypatch.setattr(compiling, "start_python", lambda _, *tasks, **__: started.append(tasks))
     (tmp_path / compiling.done_file("rest@2")).touch()
@@ -68,7 +68,7 @@ def test_warm_says_what_it_compiled_and_where(ngramkit_cli):
         ["warm", "--drafter", "none", "--json"], ["warm", "--drafter", "none"]
     )
     body = done.json
-    assert body["artifact"] == str(code_folder.folder())
+    assert body["artifact"] == str(code_folder.machine_code_folder())
     assert set(body["compiled"]) == {"none"}
     assert body["kernels"] >= 3
     assert "nothing to compile" in again.out
@@ -145,7 +145,7 @@ def test_unknown_drafters_and_folders_that_cannot_be_written(monkeypatch):
         ngramkit.warm(engine="vlm")
     with pytest.raises(UsageError, match="workers"):
         ngramkit.warm("none", workers=0)
-    monkeypatch.setattr(code_folder, "folder", lambda: None)
+    monkeypatch.setattr(code_folder, "machine_code_folder", lambda: None)
     with pytest.raises(InputError, match="cannot keep compiled kernels"):
         ngramkit.warm("none")
 

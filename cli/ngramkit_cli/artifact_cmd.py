@@ -10,9 +10,9 @@ import typer
 
 import ngramkit
 from ngramkit.basics.kinds import ARTIFACTS
-from ngramkit.basics.terminal_text import many, size_text
+from ngramkit.basics.terminal_text import counted, size_text
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import facts as facts_table, figures
+from ngramkit_cli.screen import table_of_facts as facts_table, table_of_figures
 from ngramkit_cli.shared_options import (
     SOURCE_METAVAR,
     AnsweredQuestions,
@@ -61,7 +61,7 @@ def list_(*, folder: Folder = ARTIFACTS, out: Output) -> None:
             each.name,
             each.problem or (f"{each.kind}, private" if each.private else each.kind),
             each.tokenizer,
-            _amount(each.counts),
+            _tokens_or_rows(each.counts),
             size_text(each.bytes),
             each.modified[:10],
         )
@@ -69,17 +69,17 @@ def list_(*, folder: Folder = ARTIFACTS, out: Output) -> None:
     ]
     if rows:
         head = ["", "kind", "tokenizer", "holds", "size", "date"]
-        out.show(*figures(rows, head))
+        out.show(*table_of_figures(rows, head))
     else:
         out.show(f"no artifacts in {folder}")
     out.result(folder, artifacts=listed.to_dict())
 
 
-def _amount(counts: Mapping[str, int]) -> str:
+def _tokens_or_rows(counts: Mapping[str, int]) -> str:
     """Return tokens of text, else drafts or rows of a model's table."""
     for name in ("tokens", "drafts", "rows"):
         if name in counts:
-            return many(counts[name], name.removesuffix("s"))
+            return counted(counts[name], name.removesuffix("s"))
     return ""
 
 
@@ -98,7 +98,7 @@ def inspect(
     """
     inspection = ngramkit.inspect(path, query, model=model, top=top, reporter=out.reporter)
     manifest = inspection.artifact.manifest
-    out.show(*facts_table(str(path), _facts(manifest)))
+    out.show(*facts_table(str(path), _facts_of_artifact(manifest)))
     if inspection.ids_only:
         out.say(f"ids, not text: {inspection.ids_only}")
     _show_phrases("most frequent", inspection.most_frequent, out.show)
@@ -131,7 +131,7 @@ def verify(*, path: ArtifactPath, out: Output) -> None:
     out.result(path, ok=verified.ok, checks=verified.checks)
 
 
-def _facts(manifest: Manifest) -> dict[str, object]:
+def _facts_of_artifact(manifest: Manifest) -> dict[str, object]:
     from ngramkit.formats.card import mixed_part
 
     tokenizer = manifest.tokenizer
@@ -159,12 +159,12 @@ def _facts(manifest: Manifest) -> dict[str, object]:
 
 def _show_phrases(title: str, phrases: Iterable[Phrase], show: Callable[..., None]) -> None:
     for phrase in phrases:
-        show("", f"{title}: {phrase.shown}  {many(phrase.matches, 'match', 'matches')}")
+        show("", f"{title}: {phrase.shown}  {counted(phrase.matches, 'match', 'matches')}")
         rows = [
             ("", f"{each.count:,}", f"{each.count / phrase.matches:.1%}", each.shown)
             for each in phrase.continuations
         ]
-        show(*figures(rows))
+        show(*table_of_figures(rows))
 
 
 Source = Annotated[

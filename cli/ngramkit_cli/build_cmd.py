@@ -11,7 +11,7 @@ import typer
 import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import ARTIFACTS
-from ngramkit.basics.terminal_text import many, size_text
+from ngramkit.basics.terminal_text import counted, size_text
 from ngramkit_cli import completion
 from ngramkit_cli.corpus_cmd import CorpusOptions
 from ngramkit_cli.output import Output, peak_rss
@@ -85,7 +85,7 @@ def tokenize(
         reporter=out.reporter,
         force=force,
     )
-    _done(store, _amount(store), out, shards=len(store.manifest.files))
+    _print_result(store, _documents_and_tokens(store), out, shards=len(store.manifest.files))
 
 
 @takes_urls
@@ -106,7 +106,7 @@ def build_datastore(
     Example: ngramkit build-datastore --corpus python-stdlib
     """
     built = ngramkit.build_datastore(
-        **_source(corpus, tokens, out),
+        **_source_of_build(corpus, tokens, out),
         out=out_dir,
         shard_tokens=shard_tokens,
         memory=memory,
@@ -116,7 +116,9 @@ def build_datastore(
         force=force,
     )
     shards = len(built.manifest.files)
-    _done(built, f"{_amount(built)} in {many(shards, 'shard')}", out, shards=shards)
+    _print_result(
+        built, f"{_documents_and_tokens(built)} in {counted(shards, 'shard')}", out, shards=shards
+    )
 
 
 @takes_urls
@@ -140,7 +142,7 @@ def build_frozen(
     Example: ngramkit build-frozen --corpus python-stdlib
     """
     table = ngramkit.build_frozen(
-        **_source(corpus, tokens, out),
+        **_source_of_build(corpus, tokens, out),
         out=out_dir,
         leader_len=leader_len,
         leaders=leaders,
@@ -154,11 +156,11 @@ def build_frozen(
     )
     counts = table.manifest.counts
     kept = {name: counts[name] for name in ("leaders", "followers")}
-    contents = ", ".join(many(count, name.removesuffix("s")) for name, count in kept.items())
-    _done(table, f"{contents} of {many(counts['tokens'], 'token')}", out, **kept)
+    contents = ", ".join(counted(count, name.removesuffix("s")) for name, count in kept.items())
+    _print_result(table, f"{contents} of {counted(counts['tokens'], 'token')}", out, **kept)
 
 
-def _source(corpus: CorpusOptions, tokens: str | None, out: Output) -> dict[str, Any]:
+def _source_of_build(corpus: CorpusOptions, tokens: str | None, out: Output) -> dict[str, Any]:
     """Return a builder's source. Raises UsageError unless it is either --tokens or --corpus."""
     if tokens is None:
         return {"source": corpus.text, **corpus.tokenised(out)}
@@ -174,12 +176,12 @@ def _source(corpus: CorpusOptions, tokens: str | None, out: Output) -> dict[str,
     return {"source": store}
 
 
-def _amount(artifact: Artifact) -> str:
+def _documents_and_tokens(artifact: Artifact) -> str:
     counts = artifact.manifest.counts
-    return f"{many(counts['documents'], 'document')}, {many(counts['tokens'], 'token')}"
+    return f"{counted(counts['documents'], 'document')}, {counted(counts['tokens'], 'token')}"
 
 
-def _done(artifact: Artifact, contents: str, out: Output, **counts: int) -> None:
+def _print_result(artifact: Artifact, contents: str, out: Output, **counts: int) -> None:
     """Print the result; `counts` are extra JSON fields."""
     manifest = artifact.manifest
     rate = manifest.counts["tokens"] / out.seconds
@@ -246,13 +248,13 @@ def build(
             rows.append(ngramkit.build(recipe, out_dir, **options, reporter=out.reporter))
             out.show(f"{recipe.name}: {rows[-1].status} ({rows[-1].why})")
     finally:
-        _summarise(rows)
+        _append_summary(rows)
     out.result(out_dir, results=[row.to_dict() for row in rows])
     if any(row.status == "would build" for row in rows):
         raise typer.Exit(1)
 
 
-def _summarise(rows: list[RecipeResult]) -> None:
+def _append_summary(rows: list[RecipeResult]) -> None:
     """Append a table to the summary of a GitHub Actions run."""
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:

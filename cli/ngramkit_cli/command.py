@@ -64,7 +64,7 @@ class Command(TyperCommand):
             return super().parse_args(ctx, args)
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
-        fit(formatter)
+        fit_to_terminal(formatter)
         super().format_usage(ctx, formatter)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -87,7 +87,7 @@ def _panel_of(entry: Any) -> str:
     return OutputOptions.PANEL if entry.name == "help" else entry.rich_help_panel or "Options"
 
 
-def fit(formatter: Any) -> None:
+def fit_to_terminal(formatter: Any) -> None:
     """Fit help to narrow terminals; the option parser assumes at least 50 columns."""
     columns = shutil.get_terminal_size().columns
     if columns < screen.NARROW_COLUMNS:
@@ -104,7 +104,7 @@ class Group(TyperGroup):
     """A group of commands; with --json an unknown command is an error in JSON too."""
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
-        fit(formatter)
+        fit_to_terminal(formatter)
         super().format_usage(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -117,14 +117,14 @@ class Group(TyperGroup):
         return {"Commands": self.summaries()}
 
     def summaries(self) -> list[tuple[str, str]]:
-        return [(name, summary(each.help or "")) for name, each in self.commands.items()]
+        return [(name, first_clause(each.help or "")) for name, each in self.commands.items()]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         with _errors_as_json(self.name, args):
             return super().resolve_command(ctx, args)
 
 
-def summary(text: str) -> str:
+def first_clause(text: str) -> str:
     """Return a command's help up to its first colon, semicolon or comma."""
     first = " ".join(text.split("\n\n")[0].split())
     return re.split(r"[:;,](?= )|\.$", first)[0]

@@ -34,13 +34,15 @@ def models(incomplete: str) -> Named:
     """Return the short names, and the models in the typed folder."""
     from ngramkit.basics.models import DEFAULT_MODEL, GGUF, HUB_IDS, describe_model
 
-    folder = _folder(incomplete)
+    folder = _typed_folder(incomplete)
     here = [
         (folder + path.name, "a model here")
         for path in sorted(Path(folder or ".").glob("*"))
         if path.suffix == GGUF or (path / "config.json").is_file()
     ]
-    return [(name, describe_model(name)) for name in (DEFAULT_MODEL, *HUB_IDS)] + _typable(here)
+    return [
+        (name, describe_model(name)) for name in (DEFAULT_MODEL, *HUB_IDS)
+    ] + _names_without_quotes(here)
 
 
 def artifacts(*kinds: str) -> Callable[[str], Named]:
@@ -49,9 +51,9 @@ def artifacts(*kinds: str) -> Callable[[str], Named]:
     def complete(incomplete: str) -> Named:
         from ngramkit.formats.outputs import ARTIFACTS, artifacts_in
 
-        return _typable(
+        return _names_without_quotes(
             (folder + found.path.name, found.manifest.kind)
-            for folder in dict.fromkeys([f"{ARTIFACTS}/", _folder(incomplete)])
+            for folder in dict.fromkeys([f"{ARTIFACTS}/", _typed_folder(incomplete)])
             for found in artifacts_in(Path(folder or "."))
             if found.manifest is not None and (not kinds or found.manifest.kind in kinds)
         )
@@ -59,10 +61,10 @@ def artifacts(*kinds: str) -> Callable[[str], Named]:
     return complete
 
 
-def _folder(incomplete: str) -> str:
+def _typed_folder(incomplete: str) -> str:
     return incomplete[: incomplete.rfind("/") + 1]
 
 
-def _typable(names: Iterable[tuple[str, str]]) -> Named:
+def _names_without_quotes(names: Iterable[tuple[str, str]]) -> Named:
     """Return the names that a shell takes literally; a folder may be named `$(...)`."""
     return [(name, what) for name, what in names if shlex.quote(name) == name]

@@ -15,7 +15,7 @@ from ngramkit_cli import completion
 from ngramkit_cli.command import words_as_typed
 from ngramkit_cli.errors import Flag, with_flags
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import wrapped
+from ngramkit_cli.screen import wrap_text
 from ngramkit_cli.shared_options import Model, the_model
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def corpora(*, out: Output) -> None:
         where = corpus.hub or "embedded"
         gated = ", gated: hf auth login" if corpus.gated else ""
         summary = with_flags(corpus.summary, CORPUS_FLAGS, CORPUS_FLAGS)
-        out.show(*wrapped(f"{corpus.name}  ({where}{gated})", 0, 2), *wrapped(summary, 4))
+        out.show(*wrap_text(f"{corpus.name}  ({where}{gated})", 0, 2), *wrap_text(summary, 4))
     out.show("hf:ID[:CONFIG]", "    any other dataset on the Hub")
     urls = "s3://, gs://, hf://datasets/..., hf://buckets/..., https://"
     files = "files: .txt .md .py .jsonl .json .csv .tsv .parquet .arrow, also .gz .zst"
-    out.show("PATH, 'GLOB', URL", *wrapped(f"{files}; {urls}", 4))
+    out.show("PATH, 'GLOB', URL", *wrap_text(f"{files}; {urls}", 4))
     out.result(corpora=named.to_dict())
 
 

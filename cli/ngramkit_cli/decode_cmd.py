@@ -16,7 +16,7 @@ import typer
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.machine import busy_note
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.errors import EXIT_INTERRUPTED
 from ngramkit_cli.output import Output
@@ -116,19 +116,19 @@ def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
         "the rest": run.other_seconds,
     }
     times = ", ".join(f"{name} {share:.3f} s" for name, share in shares.items())
-    passes = many(run.passes, "pass", "passes")
+    passes = counted(run.passes, "pass", "passes")
     out.say(
-        f"{many(len(run.token_ids), 'token')}, {passes}, {run.tokens_per_step:.2f} tokens/step, "
+        f"{counted(len(run.token_ids), 'token')}, {passes}, {run.tokens_per_step:.2f} tokens/step, "
         f"{run.tokens_per_second:,.1f} tokens/s ({times}){ENDS.get(run.ended_by, '')}"
     )
     if run.cache is None and answer.drafter.label != "none":
         out.say(drafts_of(run))
     if comparison is not None:
-        for line in compared(comparison, greedy=greedy):
+        for line in show_comparison(comparison, greedy=greedy):
             out.say(line)
 
 
-def compared(comparison: Comparison, *, greedy: bool) -> Iterator[str]:
+def show_comparison(comparison: Comparison, *, greedy: bool) -> Iterator[str]:
     baseline, generate = comparison.baseline, comparison.generate
     seconds = f"{comparison.drafted.seconds:.3f} s, without drafts {baseline.seconds:.3f} s"
     differ = "" if comparison.identical else ", texts differ"
@@ -144,7 +144,7 @@ def compared(comparison: Comparison, *, greedy: bool) -> Iterator[str]:
             f"{comparison.over_generate:.2f}{differ}, of which "
             f"{comparison.undrafted_over_generate:.2f} from {why} and the rest from drafts"
         )
-    yield sameness(comparison, greedy=greedy)
+    yield describe_sameness(comparison, greedy=greedy)
     if note := busy_note(comparison.others):
         yield f"{note} meanwhile"
 
@@ -157,7 +157,7 @@ def drafts_of(run: Decoded) -> str:
     had_none = run.passes - run.drafted_passes - declined
     rest = ""
     if declined and had_none:
-        poor, none = many(declined, "draft"), many(had_none, "pass", "passes")
+        poor, none = counted(declined, "draft"), counted(had_none, "pass", "passes")
         rest = f"; {poor} not worth verifying, {none} without one"
     elif declined or had_none:
         rest = "; the other drafts were not worth it" if declined else "; the others had no draft"
@@ -165,7 +165,7 @@ def drafts_of(run: Decoded) -> str:
     return f"drafted in {run.drafted_passes:,} of {run.passes:,} passes, {nodes}{rest}"
 
 
-def sameness(comparison: Comparison, *, greedy: bool) -> str:
+def describe_sameness(comparison: Comparison, *, greedy: bool) -> str:
     """Describe whether the texts are identical; if not, where they differ and why."""
     parting = comparison.parting
     if parting is None:
@@ -210,7 +210,7 @@ def _answer_turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply
             out.say(CHAT_HELP)
         elif line:
             try:
-                replies.append(_ask(talk, line, screen, out))
+                replies.append(_reply_to_line(talk, line, screen, out))
             except InputError as error:
                 out.say(f"error: {error}", f"  {error.hint}: /new")
     return replies
@@ -226,7 +226,7 @@ def _answer_lines(talk: Conversation, lines: IO[str], screen: Screen, out: Outpu
             )
         if line.strip():
             talk.clear()
-            replies.append(_ask(talk, line.rstrip("\r\n"), screen, out))
+            replies.append(_reply_to_line(talk, line.rstrip("\r\n"), screen, out))
             if replies[-1].run.ended_by == "interrupt":
                 break
     return replies
@@ -245,13 +245,13 @@ def _typed_lines() -> Iterator[str]:
             print(f"\n{CHAT_HELP}", file=sys.stderr)
 
 
-def _ask(talk: Conversation, line: str, screen: Screen, out: Output) -> Reply:
+def _reply_to_line(talk: Conversation, line: str, screen: Screen, out: Output) -> Reply:
     """Show and return the reply to a line."""
     reply = talk.ask(line, show_on(screen, out))
     screen.end()
     run = reply.run
     out.say(
-        f"[{many(len(run.token_ids), 'token')}, {run.tokens_per_step:.2f} tokens/step, "
+        f"[{counted(len(run.token_ids), 'token')}, {run.tokens_per_step:.2f} tokens/step, "
         f"{run.tokens_per_second:,.1f} tokens/s; {reply.held} of {run.prompt_tokens} prompt tokens "
         f"were cached{TURN_ENDS.get(run.ended_by, '')}]"
     )

@@ -10,7 +10,7 @@ import ngramkit
 from ngramkit.basics.kinds import KIND_OF_ROLE, a_kind
 from ngramkit_cli import completion
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import wrapped
+from ngramkit_cli.screen import wrap_text
 
 if TYPE_CHECKING:
     from ngramkit.drafters.options import DrafterOption
@@ -35,24 +35,26 @@ def drafters(*, name: Name = None, out: Output) -> None:
     """
     known = ngramkit.drafters(name)
     for each in known:
-        out.show(*wrapped(f"{each.name}{_from(each)}", 0, 2), *wrapped(each.looks_up, 4))
+        out.show(
+            *wrap_text(f"{each.name}{_list_sources(each)}", 0, 2), *wrap_text(each.looks_up, 4)
+        )
         for option in each.options:
-            out.show(*wrapped(_line(option), 6, 2))
-    out.show("", *wrapped("Given as: --drafter rest:max_match=8,continuation=12", 0))
+            out.show(*wrap_text(_describe_option(option), 6, 2))
+    out.show("", *wrap_text("Given as: --drafter rest:max_match=8,continuation=12", 0))
     out.result(drafters=known.to_dict())
 
 
-def _from(drafter: AboutDrafter) -> str:
+def _list_sources(drafter: AboutDrafter) -> str:
     sources = [name for role, name in SOURCES.items() if role in drafter.sources]
     some = "any of: " if len(sources) > 1 else ""
     return f"  ({some}{', '.join(sources)})" if sources else ""
 
 
-def _line(option: DrafterOption) -> str:
+def _describe_option(option: DrafterOption) -> str:
     bounds = f", {option.bounds}" if option.bounds else ""
-    default = "" if option.default is None else f", default {_text(option.default)}"
+    default = "" if option.default is None else f", default {_show_default(option.default)}"
     return f"{option.name}: {option.help} ({KINDS[option.type]}{bounds}{default})"
 
 
-def _text(value: Any) -> str:
+def _show_default(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:,}"

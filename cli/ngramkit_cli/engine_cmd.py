@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit.engines.config import ENGINES
 from ngramkit_cli import completion
 from ngramkit_cli.decode_options import TrustRemoteCode
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import facts, figures
+from ngramkit_cli.screen import table_of_facts, table_of_figures
 from ngramkit_cli.shared_options import model_option
 
 if TYPE_CHECKING:
@@ -73,21 +73,21 @@ def check_engine(
         options=options or (),
         trust_remote_code=trust_remote_code,
     )
-    out.show(*facts(checked.engine, _facts(checked)))
+    out.show(*table_of_facts(checked.engine, _facts_of_engine(checked)))
     for note in checked.notes:
         out.show(f"warning: {note}")
-    out.show("", *_passes(checked))
+    out.show("", *_table_of_passes(checked))
     out.result(**checked.to_dict())
 
 
-def _facts(checked: CheckedEngine) -> dict[str, object]:
+def _facts_of_engine(checked: CheckedEngine) -> dict[str, object]:
     installed = checked.version or "not installed here"
     artifacts = {
         f"artifact {at}": f"{artifact.path}: {artifact.kind}, for the tokenizer of "
         f"{artifact.tokenizer} ({artifact.vocabulary:,} tokens)"
         for at, artifact in enumerate(checked.artifacts, 1)
     }
-    drafted = f"{many(checked.draft_tokens, 'token')} in {checked.milliseconds:.2f} ms"
+    drafted = f"{counted(checked.draft_tokens, 'token')} in {checked.milliseconds:.2f} ms"
     if checked.draft is not None:
         drafted += f": {checked.prompt!r} -> {checked.draft!r}"
     return {
@@ -110,7 +110,7 @@ def _facts(checked: CheckedEngine) -> dict[str, object]:
     }
 
 
-def _passes(checked: CheckedEngine) -> list[str]:
+def _table_of_passes(checked: CheckedEngine) -> list[str]:
     from ngramkit.budget.crossover import ASSUMED_ACCEPTANCE, ASSUMED_CONTEXT, MOST_REQUESTS
 
     ends = f"From {checked.pays_below or 0:,} requests at once on, no draft pays."
@@ -129,9 +129,11 @@ def _passes(checked: CheckedEngine) -> list[str]:
     return [
         f"Cost of passes by {checked.passes_by}, in passes over one token. Drafts for as many",
         f"requests as the pass has tokens, with contexts of {ASSUMED_CONTEXT:,} tokens, if",
-        f"{ASSUMED_ACCEPTANCE} of the tokens after accepted ones are accepted. Speed over no drafts;",
-        "padded: all tokens of each draft are verified, as in SGLang and in vLLM's fixed mode.",
-        *figures(rows, ("tokens", "cost", "drafted for a request", "speed", "padded"), "right"),
+        f"{ASSUMED_ACCEPTANCE} of the tokens after accepted ones are accepted. Speed over no",
+        "drafts; padded: all tokens of each draft are verified as in SGLang and vLLM's fixed mode.",
+        *table_of_figures(
+            rows, ("tokens", "cost", "drafted for a request", "speed", "padded"), "right"
+        ),
         ends,
     ]
 
@@ -171,5 +173,5 @@ def warm(
     done = ngramkit.warm(drafter, engine=engine, workers=workers, reporter=out.reporter)
     fresh = sum(map(len, done.compiled.values()))
     what = f"{fresh:,} compiled" if fresh else "nothing to compile"
-    out.show(f"{done.folder}: {many(done.kernels, 'kernel')}, {what} in {done.seconds:.1f} s")
+    out.show(f"{done.folder}: {counted(done.kernels, 'kernel')}, {what} in {done.seconds:.1f} s")
     out.result(done.folder, compiled=done.compiled, kernels=done.kernels, processes=done.processes)

@@ -50,7 +50,7 @@ MESSAGES = {
 def to_ngramkit_error(error: BaseException) -> NgramkitError:
     if isinstance(error, NgramkitError):
         return error
-    if isinstance(error, ModuleNotFoundError) and (package := _package(error.name or "")):
+    if isinstance(error, ModuleNotFoundError) and (package := _package_of(error.name or "")):
         return UsageError(
             f"cannot run: it needs the package {package}", f"run: pip install {package}"
         )
@@ -64,7 +64,7 @@ def to_ngramkit_error(error: BaseException) -> NgramkitError:
             f"cannot connect: {error}", "check the network and run the command again"
         )
     if isinstance(error, OSError) and error.errno is not None:
-        return _refused(error)
+        return _refused_by_system(error)
     return NgramkitError(
         f"unexpected {type(error).__name__}: {visible(error, 500)}",
         "report the traceback that --debug shows: this is a bug in ngramkit",
@@ -80,13 +80,13 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def _package(module: str) -> str:
+def _package_of(module: str) -> str:
     """Return a module's package, "" for the standard library and ngramkit."""
     name = module.partition(".")[0]
     return "" if name.startswith("ngramkit") or name in sys.stdlib_module_names else name
 
 
-def _refused(error: OSError) -> NgramkitError:
+def _refused_by_system(error: OSError) -> NgramkitError:
     path = str(error.filename) if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return InputError(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit_cli.output import Output
 from ngramkit_cli.python_drafters import named_drafter
-from ngramkit_cli.screen import figures
+from ngramkit_cli.screen import table_of_figures
 from ngramkit_cli.shared_options import (
     DrafterOrClass,
     Force,
@@ -83,7 +83,7 @@ Results = Annotated[
 NewProfile = Annotated[Path, typer.Option("--out", metavar="FILE.json", help="The profile.")]
 
 
-def say(results: Forecasts, out: Output) -> None:
+def say_forecast(results: Forecasts, out: Output) -> None:
     best = results.best
     rows = [
         [
@@ -100,16 +100,16 @@ def say(results: Forecasts, out: Output) -> None:
     ]
     head = ["budget", "batch", "passes share", "time share", "tokens/step", "drafted",
             "accepted share", "draft us"]  # fmt: skip
-    requests = many(len(best.replay.names), "request")
+    requests = counted(len(best.replay.names), "request")
     out.show(
         f"{requests}, while the batch is fullest ({best.output_share:.0%} of the output tokens); "
         "shares of what the same requests take without drafts",
     )
-    out.show(*figures(rows, head, justify="right"))
+    out.show(*table_of_figures(rows, head, justify="right"))
     for what, tallies in (("kind", best.by_kind()), ("run", best.by_run())):
         if len(tallies) > 1 or what == "kind":
             out.show("", f"by {what} of request, drafts of at most {best.budget} nodes")
-            out.show(*_table(tallies))
+            out.show(*_table_of_tallies(tallies))
     parts = best.over_time()
     if len(parts) > 1:
         out.show("", "tokens/step from the log's first tenth to its last")
@@ -121,7 +121,7 @@ def say(results: Forecasts, out: Output) -> None:
         out.show(f"warning: {best.warning}")
 
 
-def _table(tallies: dict[str, Tally]) -> list[str]:
+def _table_of_tallies(tallies: dict[str, Tally]) -> list[str]:
     from ngramkit.evaluate.forecast import passes_share
 
     rows = [
@@ -129,7 +129,7 @@ def _table(tallies: dict[str, Tally]) -> list[str]:
         for name, t in list(tallies.items())[:SHOWN_ROWS]
     ]
     head = ["", "output tokens", "passes share", "tokens/step"]
-    lines = list(figures(rows, head, justify="right"))
+    lines = list(table_of_figures(rows, head, justify="right"))
     more = len(tallies) - SHOWN_ROWS
     return [*lines, f"and {more:,} more"] if more > 0 else lines
 
@@ -183,7 +183,7 @@ def forecast(
             newest=newest,
             reporter=reporter,
         )
-    say(results, out)
+    say_forecast(results, out)
     out.result(plot, **results.to_dict())
     if plot is not None:
         from ngramkit.evaluate.plots import plot_warming
@@ -206,9 +206,9 @@ def pass_cost(*, files: Results, out_path: NewProfile, force: Force = False, out
         (f"{row['tokens']:,}", f"{row['ms']:.2f}", f"{row['cost']:.2f}") for row in found.rows()
     ]
     out.show(
-        f"{many(len(found.runs), 'run')} of {found.profile.model or 'a server'}; "
+        f"{counted(len(found.runs), 'run')} of {found.profile.model or 'a server'}; "
         f"a pass over {SHOWN_PASS} tokens costs {found.cost:.2f} passes over one"
         + ("" if found.profile.sizes[-1] + 1 >= SHOWN_PASS else ", extrapolated"),
-        *figures(rows, ["tokens", "ms", "cost"], justify="right"),
+        *table_of_figures(rows, ["tokens", "ms", "cost"], justify="right"),
     )
     out.result(found.path, **found.to_dict())

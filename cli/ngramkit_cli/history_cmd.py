@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit_cli.command import App
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import facts as facts_table
+from ngramkit_cli.screen import table_of_facts as facts_table
 from ngramkit_cli.shared_options import (
     LogOptions,
     Logs,
@@ -105,11 +105,11 @@ def import_(
             tokens=tokens,
             reporter=reporter,
         )
-    dropped = f", {many(added.dropped, 'request')} dropped" if added.dropped else ""
+    dropped = f", {counted(added.dropped, 'request')} dropped" if added.dropped else ""
     out.show(
-        f"{into}: {many(added.imported, 'request')} added "
-        f"({many(added.imported_tokens, 'token')}){dropped}; it holds "
-        f"{many(added.requests, 'request')}, {many(added.tokens, 'token')}"
+        f"{into}: {counted(added.imported, 'request')} added "
+        f"({counted(added.imported_tokens, 'token')}){dropped}; it holds "
+        f"{counted(added.requests, 'request')}, {counted(added.tokens, 'token')}"
     )
     out.result(into, **added.to_dict())
 
@@ -121,10 +121,10 @@ def merge(*, paths: Folders, out_path: NewFolder, out: Output) -> None:
     Example: ngramkit history merge pod-1 pod-2 --out everything
     """
     merged = ngramkit.history_merge(paths, out_path)
-    twice = f"; {many(merged.dropped, 'copy', 'copies')} dropped" if merged.dropped else ""
-    size = f"{many(merged.requests, 'request')}, {many(merged.tokens, 'token')}"
+    twice = f"; {counted(merged.dropped, 'copy', 'copies')} dropped" if merged.dropped else ""
+    size = f"{counted(merged.requests, 'request')}, {counted(merged.tokens, 'token')}"
     out.show(f"{merged.path}: {size}{twice}")
-    out.result(merged.path, **_counts(merged))
+    out.result(merged.path, **_counts_of_history(merged))
 
 
 @app.command()
@@ -135,10 +135,11 @@ def trim(*, path: Folder, tokens: Tokens, out: Output) -> None:
     """
     trimmed = ngramkit.history_trim(path, tokens)
     out.show(
-        f"{path}: {many(trimmed.dropped, 'request')} dropped, {trimmed.requests:,} kept "
-        f"({many(trimmed.tokens, 'token')}){_damage(trimmed, 'put aside in requests.damaged')}"
+        f"{path}: {counted(trimmed.dropped, 'request')} dropped, {trimmed.requests:,} kept "
+        f"({counted(trimmed.tokens, 'token')})"
+        f"{_damaged_bytes(trimmed, 'put aside in requests.damaged')}"
     )
-    out.result(path, **_counts(trimmed))
+    out.result(path, **_counts_of_history(trimmed))
 
 
 @app.command()
@@ -156,19 +157,19 @@ def forget(
     """
     if everything and text is None:
         held = ngramkit.history_inspect(path)
-        size = f"{many(held.requests, 'request')}, {many(held.tokens, 'token')}"
+        size = f"{counted(held.requests, 'request')}, {counted(held.tokens, 'token')}"
         out.confirm(f"forget everything in {path} ({size})", sure=yes)
     left = ngramkit.history_forget(path, text=text, everything=everything)
     out.show(
-        f"{path}: {many(left.dropped, 'request')} forgotten, {left.requests:,} kept "
-        f"({many(left.tokens, 'token')}){_damage(left, 'deleted')}"
+        f"{path}: {counted(left.dropped, 'request')} forgotten, {left.requests:,} kept "
+        f"({counted(left.tokens, 'token')}){_damaged_bytes(left, 'deleted')}"
     )
-    out.result(path, **_counts(left))
+    out.result(path, **_counts_of_history(left))
 
 
-def _damage(size: HistorySize, what: str) -> str:
-    return f"; {many(size.damaged_bytes, 'damaged byte')} {what}" if size.damaged_bytes else ""
+def _damaged_bytes(size: HistorySize, what: str) -> str:
+    return f"; {counted(size.damaged_bytes, 'damaged byte')} {what}" if size.damaged_bytes else ""
 
 
-def _counts(size: HistorySize) -> dict[str, int]:
+def _counts_of_history(size: HistorySize) -> dict[str, int]:
     return {name: value for name, value in size.to_dict().items() if name != "path"}

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit.basics.terminal_text import many, size_text
+from ngramkit.basics.terminal_text import counted, size_text
 from ngramkit_cli import completion
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import figures
+from ngramkit_cli.screen import table_of_figures
 from ngramkit_cli.shared_options import Force, artifact_argument, takes_urls
 
 AllowPrivate = Annotated[
@@ -90,7 +90,7 @@ def push(
         reporter=out.reporter,
     )
     readers = "private" if done.private else "public"
-    sent = f"{many(done.files, 'file')}, {size_text(done.bytes)}"
+    sent = f"{counted(done.files, 'file')}, {size_text(done.bytes)}"
     verb = "would be sent" if dry_run else "sent"
     where = f"{'new, ' if dry_run and done.new else ''}{readers}"
     out.show(
@@ -98,7 +98,7 @@ def push(
     )
     if dry_run:
         rows = [(f"  {name}", size_text(size)) for name, size in done.sent.items()]
-        out.show(*figures(rows))
+        out.show(*table_of_figures(rows))
         if done.replaced:
             out.show(f"would replace or delete: {', '.join(done.replaced)}")
     out.result(path, **done.to_dict())
@@ -156,7 +156,7 @@ def search(
         for each in artifacts
     ]
     if artifacts:
-        out.show(*figures(rows))
+        out.show(*table_of_figures(rows))
     else:
         out.show("nothing found")
     out.result(found=artifacts.to_dict())

@@ -11,7 +11,7 @@ from ngramkit.basics.terminal_text import device_text, size_text
 from ngramkit_cli import completion
 from ngramkit_cli.decode_options import LoadOptions
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import figures, wrapped
+from ngramkit_cli.screen import table_of_figures, wrap_text
 from ngramkit_cli.shared_options import Force, NamedModel, Out, takes_urls
 
 if TYPE_CHECKING:
@@ -50,10 +50,12 @@ def models(*, out: Output) -> None:
     known = ngramkit.models()
     mark = {each.name: f"  <- {each.chosen}" for each in known if each.chosen}
     short = [each for each in known if each.described]
-    out.show(*figures([(each.name, each.described + mark.get(each.name, "")) for each in short]))
+    out.show(
+        *table_of_figures([(each.name, each.described + mark.get(each.name, "")) for each in short])
+    )
     out.show(
         "",
-        *wrapped(
+        *wrap_text(
             "Any other model: its Hub id (owner/name), a folder, a GGUF file, or one of the Hub "
             "(hf:owner/name:file.gguf)",
             0,
@@ -62,7 +64,7 @@ def models(*, out: Output) -> None:
     chosen = next(each for each in known if each.chosen)
     if not chosen.described:
         out.show(f"{chosen.name}{mark[chosen.name]}")
-    out.show(*wrapped("Choose one for every command: ngramkit use MODEL", 0, 2))
+    out.show(*wrap_text("Choose one for every command: ngramkit use MODEL", 0, 2))
     ids = {each.name: each.hub_id for each in short}
     out.result(models=ids, chosen=chosen.name, why=chosen.chosen)
 
@@ -99,7 +101,7 @@ def model_bigram(
     contents = (
         f"{table.tokenizer.vocabulary:,} tokens, {table.k:,} drafts of {table.width} after each"
     )
-    _done(table, contents, table.width, built.seconds, out)
+    _print_table(table, contents, table.width, built.seconds, out)
 
 
 @takes_urls
@@ -128,10 +130,10 @@ def model_unigram(
     )
     table = built.table
     contents = f"the {table.k:,} likeliest of {table.tokenizer.vocabulary:,} tokens by {rule}"
-    _done(table, contents, 1, built.seconds, out)
+    _print_table(table, contents, 1, built.seconds, out)
 
 
-def _done(
+def _print_table(
     table: ModelBigram | ModelUnigram, contents: str, width: int, seconds: float | None, out: Output
 ) -> None:
     took = "" if seconds is None else f"; {seconds:.2f} s after loading"
@@ -206,5 +208,5 @@ def table_lines(profile: Profile) -> list[str]:
     head = ["nodes", *(f"{context:,}" for context in profile.contexts)]
     return [
         f"milliseconds per pass (slow-down) on {where}",
-        *figures(rows, head, justify="right"),
+        *table_of_figures(rows, head, justify="right"),
     ]

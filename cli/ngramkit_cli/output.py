@@ -107,7 +107,7 @@ class Output:
     @staticmethod
     def _to_stderr(*lines: str) -> None:
         for line in lines or ("",):
-            for part in screen.fitted(visible(line), sys.stderr):
+            for part in screen.fit_line(visible(line), sys.stderr):
                 print(part, file=sys.stderr, flush=True)
 
     def _finish(self, *, whole: bool = True) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.errors import UsageError, meant
+from ngramkit.basics.errors import UsageError, hint_for_unknown
 from ngramkit.basics.terminal_text import visible
 
 PREFIX = "python:"
@@ -38,23 +38,23 @@ def named_drafter(name: str | None) -> Any:
             "Write it like python:my_package.drafters:MyDrafter.",
             option="drafter",
         )
-    found = _import(module)
+    found = _import_module(module)
     if not hasattr(found, attribute):
         raise UsageError(
             f"unknown class {attribute!r} of {module}",
-            meant(
+            hint_for_unknown(
                 attribute, [each for each, value in vars(found).items() if _is_own(value, module)]
             ),
             option="drafter",
         )
-    return _checked(getattr(found, attribute), name)
+    return _checked_drafter(getattr(found, attribute), name)
 
 
 def _is_own(value: Any, module: str) -> bool:
     return isinstance(value, type) and value.__module__ == module
 
 
-def _import(module: str) -> Any:
+def _import_module(module: str) -> Any:
     sys.path[:] = without_working_folder(sys.path)
     try:
         return importlib.import_module(module)
@@ -67,12 +67,12 @@ def _import(module: str) -> Any:
         ) from error
     except (Exception, SystemExit) as error:
         raise UsageError(
-            f"cannot import {module}: {_shown(error)}",
+            f"cannot import {module}: {_show_error(error)}",
             option="drafter",
         ) from error
 
 
-def _shown(error: BaseException) -> str:
+def _show_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {visible(error, 200)}"
 
 
@@ -92,7 +92,7 @@ def without_working_folder(path: list[str]) -> list[str]:
     ]
 
 
-def _checked(found: Any, name: str) -> Any:
+def _checked_drafter(found: Any, name: str) -> Any:
     """Return a drafter, or what creates one, after one was created."""
     from ngramkit.drafters.checked import require_drafter
 
@@ -101,7 +101,7 @@ def _checked(found: Any, name: str) -> Any:
         if isinstance(found, type) or not hasattr(found, "draft"):
             require_drafter(found())
     except Exception as error:
-        why = str(error) if isinstance(error, UsageError) else _shown(error)
+        why = str(error) if isinstance(error, UsageError) else _show_error(error)
         raise UsageError(
             f"cannot use {name}: {why}",
             "Name a class with start, draft, accept and finish that needs no arguments.",

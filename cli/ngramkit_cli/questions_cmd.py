@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.output import Output
 from ngramkit_cli.python_drafters import named_drafter, named_drafters
-from ngramkit_cli.screen import figures
+from ngramkit_cli.screen import table_of_figures
 from ngramkit_cli.shared_options import (
     Baseline,
     DrafterNames,
@@ -77,7 +77,7 @@ def bench(
         force=force,
         reporter=out.reporter,
     )
-    _say(results, out)
+    _say_results(results, out)
     out.result(results.folder, **results.to_dict())
     plan = results.plan
     exact = plan["sampling"]["temperature"] == 0 and plan["dtype"] == "float32"
@@ -85,9 +85,9 @@ def bench(
         raise typer.Exit(1)
 
 
-def _say(results: BenchResults, out: Output) -> None:
+def _say_results(results: BenchResults, out: Output) -> None:
     from ngramkit.decode.options import GENERATE
-    from ngramkit.evaluate.bench_results import shown
+    from ngramkit.evaluate.bench_results import shown_speedup
     from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER
     from ngramkit.evaluate.result_folder import TEXT_FILES
     from ngramkit.evaluate.statistics import shown_interval
@@ -97,14 +97,14 @@ def _say(results: BenchResults, out: Output) -> None:
             r.drafter,
             f"{r.tokens_per_step:.2f}",
             f"{r.tokens_per_second:,.1f}",
-            shown(r.speedup),
+            shown_speedup(r.speedup),
             "" if r.drafter == BASELINE_DRAFTER else shown_interval(r.speedup_low, r.speedup_high),
         )
         for r in results.results
     ]
     rows += [(name, "n/a", "n/a", "n/a", "") for name in results.missing]
     head = ("", "tokens/step", "tokens/s", "speed-up", "95 % interval")
-    out.show(*figures(rows, head))
+    out.show(*table_of_figures(rows, head))
     for interval in dict.fromkeys(r.speedup_interval for r in results.results[1:]):
         names = [r.drafter for r in results.results[1:] if r.speedup_interval == interval]
         out.show(f"intervals of {', '.join(names)}: {interval}")
@@ -178,8 +178,8 @@ def record(
         reporter=out.reporter,
     )
     out.show(
-        f"{recording.path}: {many(recording.answers, 'answer')} of "
-        f"{many(recording.tokens, 'token')} added, {many(recording.rows, 'context')}",
+        f"{recording.path}: {counted(recording.answers, 'answer')} of "
+        f"{counted(recording.tokens, 'token')} added, {counted(recording.rows, 'context')}",
         f"next: ngramkit replay --evidence {recording.path} --drafter blend",
     )
     out.result(recording.path, **recording.to_dict())
@@ -226,7 +226,7 @@ def self_corpus(
     )
     rate = corpus.new_tokens / corpus.seconds if corpus.new_tokens else 0
     out.show(
-        f"{corpus.path}: {many(corpus.answers, 'answer')}, {many(corpus.tokens, 'token')}"
+        f"{corpus.path}: {counted(corpus.answers, 'answer')}, {counted(corpus.tokens, 'token')}"
         + (f", {rate:,.0f} tokens/s" if rate else "")
         + (f"; {corpus.repeated:,} left out, repeated or empty" if corpus.repeated else "")
         + (f"; {corpus.left_out:,} did not fit into the context" if corpus.left_out else ""),

@@ -14,7 +14,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit_cli.output import Output
 from ngramkit_cli.python_drafters import named_drafter, named_drafters
-from ngramkit_cli.screen import figures
+from ngramkit_cli.screen import table_of_figures
 from ngramkit_cli.shared_options import (
     AnsweredQuestions,
     Baseline,
@@ -148,14 +148,14 @@ def parse_curves(given: list[str]) -> dict[str, list[str]]:
 NOT_COUNTED = "n/a"
 
 
-def say(results: Replays, out: Output) -> None:
+def say_replay(results: Replays, out: Output) -> None:
     budgets = sorted({r.budget for r in results})
     widest = [r for r in results if r.budget == budgets[-1]]
     replayed = [r for r in widest if r.missing is None]
     passes = f"{replayed[0].total.tokens:,} tokens after the prefills'"
     out.show(f"tokens/step by draft nodes per pass ({passes})")
     _say_budgets(results, budgets, out)
-    if remarks := _remarks(results):
+    if remarks := _remarks_by_drafter(results):
         out.show("", *remarks)
     if results.curves:
         _say_curves(results, out)
@@ -169,27 +169,27 @@ def say(results: Replays, out: Output) -> None:
 
 
 def _say_budgets(results: Sequence[Replay], budgets: list[int], out: Output) -> None:
-    cell = {(r.drafter, r.budget): _steps(r) for r in results}
+    cell = {(r.drafter, r.budget): _tokens_per_step(r) for r in results}
     names = dict.fromkeys(r.drafter for r in results)
     rows = [[name, *(cell[name, budget] for budget in budgets)] for name in names]
-    out.show(*figures(rows, ["", *map(str, budgets)], justify="right"))
+    out.show(*table_of_figures(rows, ["", *map(str, budgets)], justify="right"))
 
 
-def _steps(result: Replay) -> str:
+def _tokens_per_step(result: Replay) -> str:
     """Return tokens/step, with a star if evidence is missing."""
     if not result.total.passes:
         return NOT_COUNTED
     return f"{result.total.tokens_per_step:.3f}{'*' * (result.incomplete is not None)}"
 
 
-def _remarks(results: Sequence[Replay]) -> list[str]:
+def _remarks_by_drafter(results: Sequence[Replay]) -> list[str]:
     """Return a line per drafter that was not replayed or lacked evidence."""
     missing = {r.drafter: r.missing for r in results if r.missing is not None}
     lines = [f"{name}: n/a, {needs}" for name, needs in missing.items()]
     for r in results:
         if r.misses is not None and r.misses.missing:
             share = f"{r.misses.missing:,} of {r.misses.rows:,} contexts"
-            percent = f"{_share(r.misses.missing, r.misses.rows):.1%}"
+            percent = f"{_share_of(r.misses.missing, r.misses.rows):.1%}"
             low = "; * too low, left out of ratios; --model verifies them" if r.incomplete else ""
             lines.append(
                 f"{r.drafter}, {r.budget} nodes: {share} ({percent}) were not on record{low}"
@@ -206,7 +206,7 @@ def _say_curves(results: Replays, out: Output) -> None:
         for size, steps in points
     ]
     out.show("", f"tokens/step by bytes, {budget} nodes")
-    out.show(*figures(rows, ["", "curve", "MB", "tokens/step"], justify="right"))
+    out.show(*table_of_figures(rows, ["", "curve", "MB", "tokens/step"], justify="right"))
 
 
 def _say_passes(results: Sequence[Replay], out: Output) -> None:
@@ -218,33 +218,33 @@ def _say_passes(results: Sequence[Replay], out: Output) -> None:
     rows = []
     for r in results:
         t = r.total
-        shares = " ".join(f"{_share(t.lengths[i], t.passes):.0%}" for i in range(1, 9))
+        shares = " ".join(f"{_share_of(t.lengths[i], t.passes):.0%}" for i in range(1, 9))
         more = sum(n for i, n in t.lengths.items() if i > 8)
         times = (f"{t.draft_us(percent):.0f} us" for percent in (50, 99))
-        lengths = f"{shares}, more {_share(more, t.passes):.0%}"
+        lengths = f"{shares}, more {_share_of(more, t.passes):.0%}"
         ends = [shown_interval(r.interval.low, r.interval.high, 3)] if over else []
-        rows.append([r.drafter, *ends, *times, f"{_share(t.empty, t.passes):.0%}", lengths])
-    out.show(*figures(rows, head))
+        rows.append([r.drafter, *ends, *times, f"{_share_of(t.empty, t.passes):.0%}", lengths])
+    out.show(*table_of_figures(rows, head))
     if over:
         out.show(f"intervals of tokens/step: {', '.join(over)}")
 
 
 def _say_categories(results: Sequence[Replay], out: Output) -> None:
-    from ngramkit.evaluate.replay_results import categories
+    from ngramkit.evaluate.replay_results import categories_of
 
-    shown = categories(results)
+    shown = categories_of(results)
     if len(shown) < 2:
         return
     out.show("", "by category")
     rows = [[c, *(_steps_of(r.by_category[c]) for r in results)] for c in shown]
-    out.show(*figures(rows, ["", *(r.drafter for r in results)], justify="right"))
+    out.show(*table_of_figures(rows, ["", *(r.drafter for r in results)], justify="right"))
 
 
 def _steps_of(tally: Tally) -> str:
     return f"{tally.tokens_per_step:.3f}" if tally.passes else NOT_COUNTED
 
 
-def _share(part: int, whole: int) -> float:
+def _share_of(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
@@ -314,7 +314,7 @@ def replay(
         force=force,
         reporter=out.reporter,
     )
-    say(results, out)
+    say_replay(results, out)
     out.result(out_path or plot or html, **results.to_dict())
     if plot is not None:
         results.plot(plot)

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from ngramkit.basics.errors import NgramkitError
 from ngramkit.basics.progress import Reporter
-from ngramkit.basics.terminal_text import fold_name, harmless, visible, without_secrets
+from ngramkit.basics.terminal_text import escape_controls, fold_name, visible, without_secrets
 
 FIGURE = re.compile(r"[-+]?\.?\d|n/a|$")
 
@@ -168,15 +168,16 @@ class LineReporter(QuietReporter):
         if self._total and self._done >= self._total:  # the next stage has not started
             return f"{self._name} done, continuing"
         named = self._unit != self._name
-        parts = [f"{self._name} {_counted(self._done, self._unit) if named else short(self._done)}"]
+        done = _counted(self._done, self._unit) if named else short_amount(self._done)
+        parts = [f"{self._name} {done}"]
         if self._total:
             parts.append(f"{min(self._done / self._total, 1):.0%}".replace("%", " %"))
         done, tokens = self._done, self._counts.get("tokens", 0)
         if tokens and self._unit != "tokens":
-            parts.append(f"{short(tokens)} tokens")
+            parts.append(f"{short_amount(tokens)} tokens")
             done = tokens
         rate = done / max(seconds, 1e-9)
-        parts.append(f"{short(rate)}/s" if rate >= 1 else f"{short(rate * 60)}/min")
+        parts.append(f"{short_amount(rate)}/s" if rate >= 1 else f"{short_amount(rate * 60)}/min")
         extras = (name for name in ("tasks", "retries") if self._counts.get(name))
         parts += [_counted(self._counts[name], name) for name in extras]
         return ", ".join(parts)
@@ -207,7 +208,7 @@ class BarReporter(QuietReporter):
         text = ", ".join(_counted(count, name) for name, count in counts.items())
         if "tokens" in counts:
             seconds = max(time.monotonic() - self._started, 1e-9)
-            text += f", {short(counts['tokens'] / seconds)}/s"
+            text += f", {short_amount(counts['tokens'] / seconds)}/s"
         self._progress.update(self._task, advance=amount, counts=text)
 
     def note(self, text: str) -> None:
@@ -217,7 +218,7 @@ class BarReporter(QuietReporter):
         if self._progress is not None:
             self._progress.console.print(visible(text), highlight=False, markup=False)
         else:
-            print(*fitted(visible(text), sys.stderr), sep="\n", file=sys.stderr, flush=True)
+            print(*fit_line(visible(text), sys.stderr), sep="\n", file=sys.stderr, flush=True)
 
     def close(self, *, whole: bool = True) -> None:
         if self._progress is None:
@@ -264,10 +265,10 @@ def _new_bars() -> Any:
 def _counted(count: float, name: str) -> str:
     """Return a count with its noun (given in the plural) or name ("tokens/step blend")."""
     one = {"retries": "retry", "passes": "pass"}.get(name, name.removesuffix("s"))
-    return f"{short(count)} {one if count == 1 and name.isalpha() else name}"
+    return f"{short_amount(count)} {one if count == 1 and name.isalpha() else name}"
 
 
-def short(amount: float) -> str:
+def short_amount(amount: float) -> str:
     """Return an amount with three digits: "12.4 M", "999", "1.46"."""
     for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if amount >= size:
@@ -284,15 +285,15 @@ MAX_TEXT = 98  # characters per line of text
 UNBOUNDED_COLUMNS = 10_000  # columns without a terminal
 
 
-def facts(title: str, rows: Mapping[str, object]) -> list[str]:
+def table_of_facts(title: str, rows: Mapping[str, object]) -> list[str]:
     """Return names and values below a title; a terminal folds long values."""
-    table = _grid("left")
+    table = _empty_grid("left")
     for name, value in rows.items():
-        _add(table, (visible(name, NAME_WIDTH), visible(value)))
-    return [title, *(f"  {line}" for line in _lines(table, _columns() - 2))]
+        _add_row(table, (visible(name, NAME_WIDTH), visible(value)))
+    return [title, *(f"  {line}" for line in _render_lines(table, _terminal_columns() - 2))]
 
 
-def figures(
+def table_of_figures(
     rows: Iterable[Sequence[str]], head: Sequence[str] = (), justify: str = "left"
 ) -> list[str]:
     """Return a table of a name and figures per row; no figure is cut or folded.
@@ -303,27 +304,27 @@ def figures(
     """
     plain = [list(map(visible, row)) for row in ([head, *rows] if head else rows)]
     most = max(map(len, plain), default=0)
-    cells, columns = plain, _columns()
-    if most > 1 and _width(cells) > columns:
-        cells = _folded(cells, bool(head), justify == "left", columns)
-        if _width(cells) > columns:
-            return _texts(plain[1:] if head else plain, head, columns)
+    cells, columns = plain, _terminal_columns()
+    if most > 1 and _table_width(cells) > columns:
+        cells = _fold_cells(cells, bool(head), justify == "left", columns)
+        if _table_width(cells) > columns:
+            return _rows_as_texts(plain[1:] if head else plain, head, columns)
     between = [
         "right"
         if all(FIGURE.match(row[at]) for row in plain[bool(head) :] if at < len(row))
         else "left"
         for at in range(1, most - 1)
     ]
-    table = _grid(*between, justify) if most > 1 else _grid()
+    table = _empty_grid(*between, justify) if most > 1 else _empty_grid()
     for row in cells:
-        _add(table, row)
-    return _lines(table, UNBOUNDED_COLUMNS)
+        _add_row(table, row)
+    return _render_lines(table, UNBOUNDED_COLUMNS)
 
 
-def _folded(cells: list[list[str]], headed: bool, words: bool, columns: int) -> list[list[str]]:
+def _fold_cells(cells: list[list[str]], headed: bool, words: bool, columns: int) -> list[list[str]]:
     """Fold the head, then the last column if it has `words`, then the first."""
     if headed:
-        widths = _widths(cells[1:])
+        widths = _column_widths(cells[1:])
         head = [
             fold_name(cell, max(width, MIN_NAME)) if i else cell
             for i, (cell, width) in enumerate(zip(cells[0], widths, strict=False))
@@ -331,7 +332,9 @@ def _folded(cells: list[list[str]], headed: bool, words: bool, columns: int) -> 
         high = max(cell.count("\n") for cell in head)
         cells = [["\n" * (high - cell.count("\n")) + cell for cell in head], *cells[1:]]
     if words:
-        cells = _column_folded(cells, len(_widths(cells)) - 1, textwrap.fill, MIN_WORDS, columns)
+        cells = _column_folded(
+            cells, len(_column_widths(cells)) - 1, textwrap.fill, MIN_WORDS, columns
+        )
     return _column_folded(cells, 0, fold_name, MIN_NAME, columns)
 
 
@@ -339,23 +342,23 @@ def _column_folded(
     cells: list[list[str]], column: int, fold: Callable[[str, int], str], least: int, columns: int
 ) -> list[list[str]]:
     """Fold a column to the remaining width, at least `least`."""
-    room = max(columns - _width(cells) + _widths(cells)[column], least)
+    room = max(columns - _table_width(cells) + _column_widths(cells)[column], least)
     return [
         [fold(cell, room) if i == column else cell for i, cell in enumerate(row)] for row in cells
     ]
 
 
-def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
+def _column_widths(cells: Sequence[Sequence[str]]) -> list[int]:
     columns = zip_longest(*cells, fillvalue="")
     return [max(len(line) for cell in each for line in cell.split("\n")) for each in columns]
 
 
-def _width(cells: Sequence[Sequence[str]]) -> int:
-    widths = _widths(cells)
+def _table_width(cells: Sequence[Sequence[str]]) -> int:
+    widths = _column_widths(cells)
     return sum(widths) + COLUMN_GAP * (len(widths) - 1)
 
 
-def _texts(rows: Sequence[Sequence[str]], head: Sequence[str], columns: int) -> list[str]:
+def _rows_as_texts(rows: Sequence[Sequence[str]], head: Sequence[str], columns: int) -> list[str]:
     """Return each row as a text: its name, then each column's head and figure."""
     lines = []
     for row in rows:
@@ -365,39 +368,39 @@ def _texts(rows: Sequence[Sequence[str]], head: Sequence[str], columns: int) -> 
             part if len(part) > columns // 2 else part.replace(" ", NO_BREAK) for part in parts
         ]
         name = f"{head[0] if head else ''} {row[0]}".strip()
-        text = _wrap(", ".join(whole), columns, "  ", "    ")
+        text = _wrap_lines(", ".join(whole), columns, "  ", "    ")
         lines += [*fold_name(name, columns).split("\n"), *(s.replace(NO_BREAK, " ") for s in text)]
     return lines
 
 
-def wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
+def wrap_text(text: str, indent: int, hanging: int = 0) -> list[str]:
     """Wrap a text to the terminal; lines after the first have `hanging` more spaces."""
     first, others = " " * indent, " " * (indent + hanging)
-    width = max(min(MAX_TEXT, _columns()), indent + hanging + 20)
-    return _wrap(visible(text), width, first, others)
+    width = max(min(MAX_TEXT, _terminal_columns()), indent + hanging + 20)
+    return _wrap_lines(visible(text), width, first, others)
 
 
-def fitted(line: str, stream: IO[str]) -> list[str]:
+def fit_line(line: str, stream: IO[str]) -> list[str]:
     """Break a line to fit the stream's terminal; a command stays whole, on its own line."""
-    columns = _columns(stream)
+    columns = _terminal_columns(stream)
     if len(line) <= columns:
         return [line]
     said, colon, command = line.partition(": ngramkit ")
     if said.lstrip().startswith("ngramkit "):
         return [line]
     indent = " " * (len(line) - len(line.lstrip()) + 2)
-    lines = _wrap(said + colon[:1], columns, "", indent)
+    lines = _wrap_lines(said + colon[:1], columns, "", indent)
     return [*lines, f"{indent}ngramkit {command}"] if colon else lines
 
 
-def _wrap(text: str, width: int, first: str, others: str) -> list[str]:
+def _wrap_lines(text: str, width: int, first: str, others: str) -> list[str]:
     return textwrap.wrap(
         text, width, initial_indent=first, subsequent_indent=others,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
 
 
-def _grid(*justify: Any) -> Any:
+def _empty_grid(*justify: Any) -> Any:
     from rich.table import Table
 
     table = Table.grid(padding=(0, COLUMN_GAP, 0, 0))
@@ -406,13 +409,13 @@ def _grid(*justify: Any) -> Any:
     return table
 
 
-def _add(table: Any, row: Sequence[str]) -> None:
+def _add_row(table: Any, row: Sequence[str]) -> None:
     from rich.text import Text
 
     table.add_row(*map(Text, row))  # not markup
 
 
-def _lines(table: Any, columns: int) -> list[str]:
+def _render_lines(table: Any, columns: int) -> list[str]:
     from rich.console import Console
 
     text = StringIO()
@@ -420,7 +423,7 @@ def _lines(table: Any, columns: int) -> list[str]:
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
-def _columns(stream: IO[str] | None = None) -> int:
+def _terminal_columns(stream: IO[str] | None = None) -> int:
     """Return the columns of the terminal (default: stdout's), UNBOUNDED_COLUMNS without one."""
     stream = stream or sys.stdout
     if stream is None or not stream.isatty():
@@ -458,7 +461,7 @@ class Screen:
     def show(self, piece: str, drafted: bool) -> None:
         self._last = piece
         if self._terminal:
-            piece = harmless(piece)
+            piece = escape_controls(piece)
         if not self._explained:
             self._write(f"[{DRAFTED}drafted{PLAIN}, the model's own]\n")
             self._explained = True

@@ -164,7 +164,7 @@ Baseline = Annotated[
 ]
 
 
-def _source(kind: str, help: str) -> Any:
+def _source_option(kind: str, help: str) -> Any:
     complete = completion.artifacts(kind)
     return typer.Option(metavar=SOURCE_METAVAR, help=help, autocompletion=complete)
 
@@ -176,16 +176,18 @@ class SourceOptions:
     PANEL: ClassVar[str] = "Sources of drafts"
 
     datastore: Annotated[
-        list[str] | None, _source("datastore", "May be repeated. Default: all that fit.")
+        list[str] | None, _source_option("datastore", "May be repeated. Default: all that fit.")
     ] = None
     frozen_table: Annotated[
-        str | None, _source("frozen-table", "Default: the largest that fits.")
+        str | None, _source_option("frozen-table", "Default: the largest that fits.")
     ] = None
     bigram: Annotated[
-        str | None, _source("model-bigram", "A model's bigram table. Default: its own, if built.")
+        str | None,
+        _source_option("model-bigram", "A model's bigram table. Default: its own, if built."),
     ] = None
     unigram: Annotated[
-        str | None, _source("model-unigram", "A model's unigram table. Default: its own, if built.")
+        str | None,
+        _source_option("model-unigram", "A model's unigram table. Default: its own, if built."),
     ] = None
     history: Annotated[
         Path | None,
@@ -262,12 +264,12 @@ class LogOptions:
         """Return the keywords. Raises UsageError for invalid pairs."""
         return {
             "format": self.format,
-            "columns": _pairs("--columns", self.columns, "prompt=question,output=answer"),
-            "where": _pairs("--where", self.where, "model=NAME"),
+            "columns": _parse_pairs("--columns", self.columns, "prompt=question,output=answer"),
+            "where": _parse_pairs("--where", self.where, "model=NAME"),
         }
 
 
-def _pairs(flag: str, text: str | None, example: str) -> dict[str, str] | None:
+def _parse_pairs(flag: str, text: str | None, example: str) -> dict[str, str] | None:
     if text is None:
         return None
     pairs = [part.partition("=") for part in text.split(",")]

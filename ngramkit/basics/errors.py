@@ -82,7 +82,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def meant(given: str, known: Iterable[str]) -> str:
+def hint_for_unknown(given: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown name.
 
     >>> meant("resst", ["rest", "blend"])
@@ -191,13 +191,13 @@ def from_hub(error: BaseException, name: str, what: str = "dataset") -> Ngramkit
         return InputError(f"a Hub id must be owner/name, got {name}", "check the id")
     refused = caused(hub.HfHubHTTPError, httpx.HTTPStatusError)
     if refused is not None:
-        return _refused(refused, name, what)
+        return _hub_refusal(refused, name, what)
     if caused(httpx.TransportError, ConnectionError, TimeoutError):
         return NetworkError(f"cannot reach the Hub for {name}", TRY_AGAIN_FOR.get(what, TRY_AGAIN))
     return None
 
 
-def _refused(error: BaseException, name: str, what: str) -> NgramkitError:
+def _hub_refusal(error: BaseException, name: str, what: str) -> NgramkitError:
     response = getattr(error, "response", None)
     status = response.status_code if response is not None else 0
     if status == 404:
@@ -245,7 +245,7 @@ def storage_errors(what: str, action: str = "read") -> Iterator[None]:
 def from_storage(error: BaseException, what: str, action: str) -> NgramkitError:
     chain = list(causes(error))
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
-    status, code = _answer(chain)
+    status, code = _status_and_code(chain)
     if names & NOT_LOGGED_IN:
         return NetworkError(f"cannot access {what}: not logged in to its storage", LOG_IN)
     if code in DENIED or status in (401, 403) or "PermissionError" in names:
@@ -276,7 +276,7 @@ def _answer_text(status: int | None, code: str, before: str = ": ") -> str:
     return f"{before}{text}" if text else ""
 
 
-def _answer(chain: list[BaseException]) -> tuple[int | None, str]:
+def _status_and_code(chain: list[BaseException]) -> tuple[int | None, str]:
     for error in chain:
         response: Any = getattr(error, "response", None)
         if isinstance(response, dict):  # botocore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-from ngramkit.basics.terminal_text import many, visible, without_secrets
+from ngramkit.basics.terminal_text import counted, visible, without_secrets
 
 MAX_ROWS = 50
 MAX_CELL = 200  # characters
@@ -19,7 +19,7 @@ def html_table(
     """Return a table of at most MAX_ROWS rows; numbers are aligned right."""
     found = [list(row) for row in rows]
     left_out = len(found) - MAX_ROWS
-    more = [f"and {many(left_out, 'more row')}"] if left_out > 0 else []
+    more = [f"and {counted(left_out, 'more row')}"] if left_out > 0 else []
     names = "".join(f"<th>{escaped(name)}</th>" for name in head)
     return "".join(
         [

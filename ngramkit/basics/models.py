@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from ngramkit.basics.errors import InputError, UsageError, meant
+from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.untrusted import parse_json, read_plain
@@ -112,7 +112,7 @@ class ModelRef:
         name = as_name(model)
         id_, revision = split_revision(name, revision)
         if not is_gguf(id_) or (revision is not None and packaged_gguf(id_) is not None):
-            source = _resolve(id_)
+            source = _resolve_name(id_)
             if revision is not None and Path(source).is_dir():
                 raise UsageError(
                     f"cannot use revision {revision}: {id_} is a folder",
@@ -149,7 +149,7 @@ def embedded_model() -> str:
     return str(files("ngramkit") / "demo" / "model")
 
 
-def _resolve(name: str) -> str:
+def _resolve_name(name: str) -> str:
     if name == DEFAULT_MODEL:
         return embedded_model()
     if name in HUB_IDS:
@@ -162,8 +162,8 @@ def _resolve(name: str) -> str:
     if "/" not in name:
         raise UsageError(
             f"unknown model {name!r}",
-            f"{meant(name, [DEFAULT_MODEL, *HUB_IDS])}; or give a Hub id (owner/name), a folder or "
-            "a GGUF file",
+            f"{hint_for_unknown(name, [DEFAULT_MODEL, *HUB_IDS])}; or give a Hub id (owner/name), "
+            "a folder or a GGUF file",
         )
     return name
 
@@ -268,9 +268,9 @@ def read_settings() -> dict[str, str]:
     except (InputError, OSError) as error:
         if isinstance(error.__cause__, NotADirectoryError):
             return {}
-        raise _unreadable(path) from error
+        raise _unreadable_settings(path) from error
     if not isinstance(body, dict) or not all(isinstance(value, str) for value in body.values()):
-        raise _unreadable(path)
+        raise _unreadable_settings(path)
     return body
 
 
@@ -287,5 +287,5 @@ def write_settings(settings: dict[str, str]) -> None:
         ) from error
 
 
-def _unreadable(path: Path) -> InputError:
+def _unreadable_settings(path: Path) -> InputError:
     return InputError(f"cannot read {path}", "delete it: it holds only the chosen model")

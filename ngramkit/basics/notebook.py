@@ -102,7 +102,7 @@ class _Stage:
     def __str__(self) -> str:
         share = f" {min(self.done / self.total, 1):.0%}" if self.total else ""
         amounts = {self.unit: self.done, **self.counts}
-        counts = ", ".join(f"{_amount(count)} {name}" for name, count in amounts.items())
+        counts = ", ".join(f"{_format_number(count)} {name}" for name, count in amounts.items())
         return f"{self.name}{share}: {counts}, {self.seconds:.0f} s"
 
     def bar(self) -> str:
@@ -114,7 +114,7 @@ class _Stage:
         return f"{self.name}: {self._advanced - self._started:.1f} s" if self.done else self.name
 
 
-def _amount(count: float) -> str:
+def _format_number(count: float) -> str:
     return f"{count:,.0f}" if count == int(count) else f"{count:,.2f}"
 
 

@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Generic, TypeVar, overload
 
 from ngramkit.basics.html_tables import html_table
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 
 
 class Result:
@@ -31,7 +31,7 @@ class Tabular:
         rows = list(self.rows())
         names = list(dict.fromkeys(name for row in rows for name in row))
         cells = [[row.get(name) for name in names] for row in rows]
-        return html_table(f"{type(self).__name__}: {many(len(rows), 'row')}", names, cells)
+        return html_table(f"{type(self).__name__}: {counted(len(rows), 'row')}", names, cells)
 
 
 class Summarized(Tabular):

@@ -18,13 +18,13 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # decoded from an incomplete UTF-8 se
 def visible(value: object, most: int = 2000) -> str:
     """Return `value` as one line of at most `most` characters, unprintable ones escaped."""
     whole = str(value)
-    line = "".join(c if c.isprintable() else _escape(c) for c in whole[: most + 1])
+    line = "".join(c if c.isprintable() else _escape_character(c) for c in whole[: most + 1])
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def harmless(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Escape control characters except line feeds and tabs."""
-    return CONTROLS.sub(lambda match: _escape(match[0]), text)
+    return CONTROLS.sub(lambda match: _escape_character(match[0]), text)
 
 
 # A URL, possibly without one of its slashes. User, query and fragment are secret.
@@ -55,7 +55,7 @@ def _without_secrets(match: re.Match[str]) -> str:
     return shown if shown.endswith(last) else shown + last
 
 
-def _escape(character: str) -> str:
+def _escape_character(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
@@ -65,7 +65,7 @@ def join_some(names: Sequence[str]) -> str:
     return ", ".join(names[:MAX_NAMES]) + more
 
 
-def many(count: int, what: str, plural: str | None = None) -> str:
+def counted(count: int, what: str, plural: str | None = None) -> str:
     return f"{count:,} {what if count == 1 else plural or what + 's'}"
 
 
@@ -85,7 +85,7 @@ def size_text(size: int) -> str:
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if size >= 1 << power:
             return f"{size / (1 << power):,.1f} {unit}"
-    return many(size, "byte")
+    return counted(size, "byte")
 
 
 def fold_name(name: str, width: int = 26) -> str:

@@ -25,7 +25,7 @@ from ngramkit.basics.terminal_text import visible
 Identity = tuple[int, int, int, int, int]
 
 
-def identity(state: os.stat_result) -> Identity:
+def file_identity(state: os.stat_result) -> Identity:
     return (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
 
 
@@ -139,11 +139,11 @@ def parse_json(
     Infinity, lone surrogates, or nesting deeper than LIMITS.json_nesting.
     """
     # Each value begins after a bracket or a comma.
-    if _count(text, "[", "{", ",") >= most_values:
+    if _count_marks(text, "[", "{", ",") >= most_values:
         raise error(f"{where}: it holds more than {most_values:,} values", hint)
     try:
         body = json.loads(text, **STRICT_JSON) if strict else json.loads(text)
-        if strict and (not text.isascii() or _count(text, "\\u")):
+        if strict and (not text.isascii() or _count_marks(text, "\\u")):
             json.dumps(body, ensure_ascii=False).encode()  # raises for a lone surrogate
     except RecursionError as failure:
         raise error(f"{where}: it nests too deeply", hint) from failure
@@ -156,7 +156,7 @@ def parse_json(
             raise error(f"{where}: it holds a number of more than {most:,} digits", hint) from None
         raise error(f"{where}: not JSON: {failure}", hint) from failure
     levels = LIMITS.json_nesting
-    if strict and _count(text, "[", "{") > levels and not nests_within(body, levels):
+    if strict and _count_marks(text, "[", "{") > levels and not nests_within(body, levels):
         raise error(f"{where}: it nests deeper than {levels} levels", hint)
     return body
 
@@ -193,7 +193,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 
 
-def _finite(text: str) -> float:
+def _finite_number(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text:.80} is too large a number")
@@ -203,11 +203,11 @@ def _finite(text: str) -> float:
 STRICT_JSON: dict[str, Any] = {
     "object_pairs_hook": _no_key_twice,
     "parse_constant": _no_constant,
-    "parse_float": _finite,
+    "parse_float": _finite_number,
 }
 
 
-def _count(text: Any, *marks: str) -> int:
+def _count_marks(text: Any, *marks: str) -> int:
     return sum(text.count(mark.encode() if isinstance(text, bytes) else mark) for mark in marks)
 
 

@@ -28,9 +28,9 @@ from ngramkit.drafters.base import DraftTree
 from ngramkit.kernels.draft_cut import (
     RUN_CLASSES,
     SHARE_CLASSES,
-    cells,
     chances,
-    cut,
+    cut_draft,
+    expected_tokens,
     update_record,
 )
 
@@ -123,7 +123,7 @@ class AutoBudget:
         chance = chances(*scored)
         sizes = (replayed or 0) + np.arange(len(tree) + 1)
         if self._rows:
-            sizes = cells(tree.parents, chance, replayed or 0)
+            sizes = expected_tokens(tree.parents, chance, replayed or 0)
         sizes = np.minimum(sizes, self.costs.most)
         costs = alone[sizes]
         if replayed is not None:
@@ -136,7 +136,7 @@ class AutoBudget:
         if trial is not None:  # no other size is allowed
             costs = np.full(len(costs), np.inf)
             costs[trial] = 0.0
-        kept, parents = cut(*scored, costs, self.rate)
+        kept, parents = cut_draft(*scored, costs, self.rate)
         self._kept = max(len(kept), self._kept // 2)
         size = int(sizes[len(kept)])
         if len(kept) == len(tree):
@@ -195,6 +195,6 @@ def _state_of(drafter: object) -> DrafterState:
 def compile_kernels() -> None:
     parents, tokens = np.array([-1, 0], np.int32), np.array([1, 2], np.int32)
     scores, record = np.array([0.5, 0.2], np.float32), DrafterState().record
-    cut(parents, scores, record, CALIBRATED, 0, np.linspace(1.0, 2.0, 3), 1.5)
+    cut_draft(parents, scores, record, CALIBRATED, 0, np.linspace(1.0, 2.0, 3), 1.5)
     chances(parents, scores, record, CALIBRATED, 0)
     update_record(tokens, parents, scores, tokens, record, FADE_PER_PASS, 0)

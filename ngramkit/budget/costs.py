@@ -150,10 +150,10 @@ class PassCosts:
         return {place: sizes for place, sizes in places.items() if "0" in sizes}
 
     def recall(self, summary: object) -> None:
-        for place, sizes in _pairs(summary):
+        for place, sizes in _integer_keys(summary):
             times = {
                 size_class(size): float(seconds)
-                for size, seconds in _pairs(sizes)
+                for size, seconds in _integer_keys(sizes)
                 if size <= self.most and _is_time(seconds)
             }
             if place < 64 and 0 in times:
@@ -270,7 +270,7 @@ def size_class(rows: int) -> int:
     return rows >> shift << shift
 
 
-def _pairs(mapping: object) -> list[tuple[int, Any]]:
+def _integer_keys(mapping: object) -> list[tuple[int, Any]]:
     items = list(mapping.items())[:1024] if isinstance(mapping, dict) else []
     return [(int(key), value) for key, value in items if key.isdecimal() and len(key) < 6]
 

@@ -19,7 +19,7 @@ class Gain(NamedTuple):
     padded: float  # the same if the whole draft of each request is verified
 
 
-def gain(
+def gain_of_drafts(
     times: PassTimes,
     requests: int,
     length: int,
@@ -48,7 +48,7 @@ def stops_paying(
     """
 
     def pays(requests: int) -> bool:
-        found = gain(times, requests, length, acceptance)
+        found = gain_of_drafts(times, requests, length, acceptance)
         return (found.padded if padded else found.speed) > 1
 
     if pays(MOST_REQUESTS):

@@ -130,13 +130,13 @@ def read_runs(path: Path) -> list[BenchmarkRun]:
     whole = len(lines) < 2 or is_document(*lines[:2])
     bodies = [text] if whole else lines
     return [
-        _run(parse_json(body, where, hint=NEEDED_RUNS), where)
+        _parse_run(parse_json(body, where, hint=NEEDED_RUNS), where)
         for number, body in enumerate(bodies, 1)
         for where in [str(path) if whole else f"{path}, line {number}"]
     ]
 
 
-def _run(body: Any, where: str) -> BenchmarkRun:
+def _parse_run(body: Any, where: str) -> BenchmarkRun:
     if not isinstance(body, dict) or "median_tpot_ms" not in body:
         raise InputError(f"cannot read {where}: it has no median_tpot_ms", NEEDED_RUNS)
     requests: Any = body.get("max_concurrency")
@@ -155,7 +155,7 @@ def _run(body: Any, where: str) -> BenchmarkRun:
     names = ("median_tpot_ms", "mean_tpot_ms", "output_throughput", "completed",
              "total_input_tokens", "total_output_tokens")  # fmt: skip
     median, mean, throughput, completed, read, written = (
-        _positive(body, name, where) for name in names
+        _positive_number(body, name, where) for name in names
     )
     full = throughput * mean / 1e3 / requests
     if full < MIN_SHARE_AT_FULL_LOAD:
@@ -168,7 +168,7 @@ def _run(body: Any, where: str) -> BenchmarkRun:
     return BenchmarkRun(requests, median / 1e3, context, str(body.get("model_id") or ""))
 
 
-def _positive(body: dict[str, Any], name: str, where: str) -> float:
+def _positive_number(body: dict[str, Any], name: str, where: str) -> float:
     value = body.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e15:
         raise InputError(

@@ -39,10 +39,12 @@ def read_facts(model: str | ModelRef) -> ModelFacts:
     if (gguf := find_gguf(ref)) is not None:
         front = read_front(gguf)
         kind = front.get("general.architecture")
-        return _facts(front, f"{kind}.context_length", f"{kind}.block_count", gguf_size(front))
+        return _model_facts(
+            front, f"{kind}.context_length", f"{kind}.block_count", gguf_size(front)
+        )
     if folder.is_dir():
         require_model(folder)
-    path = folder / CONFIG if folder.is_dir() else _cached(ref.source, ref.revision)
+    path = folder / CONFIG if folder.is_dir() else _cached_file(ref.source, ref.revision)
     if path is None:
         return ModelFacts()
     config = read_json(path, error=InputError, hint="download the model again")
@@ -51,10 +53,10 @@ def read_facts(model: str | ModelRef) -> ModelFacts:
         raise encoder_decoder(ref.name)
     text = config.get("text_config", config)
     text = text if isinstance(text, dict) else {}
-    return _facts(text, "max_position_embeddings", "num_hidden_layers", model_size(config))
+    return _model_facts(text, "max_position_embeddings", "num_hidden_layers", model_size(config))
 
 
-def _facts(
+def _model_facts(
     values: Mapping[str, Any], context: str, layers: str, size: ModelSize | None
 ) -> ModelFacts:
     tokens, blocks = (
@@ -64,7 +66,7 @@ def _facts(
     return ModelFacts(tokens, blocks, size)
 
 
-def _cached(repository: str, revision: str | None) -> Path | None:
+def _cached_file(repository: str, revision: str | None) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
     with hub_errors(repository, "model"):

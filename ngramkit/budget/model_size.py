@@ -75,10 +75,10 @@ def model_size(config: Mapping[str, Any] | Any) -> ModelSize | None:
     every = {**(experts_config if isinstance(experts_config, Mapping) else {}), **config}
     hidden = _number(every, HIDDEN)
     experts, chosen = int(_number(every, EXPERTS)), int(_number(every, CHOSEN))
-    mixers, plain, sparse = _layers(every, mixed=experts > 1 and chosen > 0)
+    mixers, plain, sparse = _count_layers(every, mixed=experts > 1 and chosen > 0)
     if not hidden or not mixers:
         return None
-    attention, cached, attended = _attention(every, hidden)
+    attention, cached, attended = _attention_size(every, hidden)
     matrices = 2 if every.get("mlp_hidden_act") == "relu2" else 3  # gate, up, down
     width = _number(every, EXPERT_INNER)
     shared = _number(every, SHARED_INNER) or _number(every, SHARED) * width
@@ -91,7 +91,7 @@ def model_size(config: Mapping[str, Any] | Any) -> ModelSize | None:
         expert=matrices * hidden * width * sparse,
         experts=experts if sparse else 1,
         chosen=min(chosen, experts) if sparse else 1,
-        stored=_stored({**outer, **every}),
+        stored=_stored_share({**outer, **every}),
         cached=mixers * cached,
         attended=mixers * attended,
     )
@@ -119,7 +119,7 @@ def gguf_size(header: Mapping[str, Any]) -> ModelSize | None:
     return model_size({to: header.get(f"{kind}.{key}") for key, to in GGUF_KEYS.items()})
 
 
-def _attention(config: Mapping[str, Any], hidden: float) -> tuple[float, float, float]:
+def _attention_size(config: Mapping[str, Any], hidden: float) -> tuple[float, float, float]:
     """Return a layer's weights, its numbers in the KV cache, and multiplications, per token."""
     heads = _number(config, HEADS) or 1.0
     latent, rope = _number(config, ("kv_lora_rank",)), _number(config, ("qk_rope_head_dim",))
@@ -135,7 +135,7 @@ def _attention(config: Mapping[str, Any], hidden: float) -> tuple[float, float, 
     return 2 * hidden * width * (heads + keys), 2 * width * keys, 2 * width * heads
 
 
-def _layers(config: Mapping[str, Any], *, mixed: bool) -> tuple[int, int, int]:
+def _count_layers(config: Mapping[str, Any], *, mixed: bool) -> tuple[int, int, int]:
     """Return the numbers of attention, dense feed-forward, and expert layers.
 
     Configs have a dozen names for it.
@@ -165,14 +165,14 @@ def _expert_layers(config: Mapping[str, Any], layers: int) -> int:
     return max(sparse - (len(only) if isinstance(only, list) else 0), 0)
 
 
-def _stored(config: Mapping[str, Any]) -> float:
+def _stored_share(config: Mapping[str, Any]) -> float:
     """Return the bits of a stored weight over the bits that it is computed in."""
     native = 32 if str(config.get("dtype") or config.get("torch_dtype")).endswith("32") else 16
     how = config.get("quantization_config")
-    return (_bits(how) or native) / native if isinstance(how, Mapping) else 1.0
+    return (_bits_of_weights(how) or native) / native if isinstance(how, Mapping) else 1.0
 
 
-def _bits(how: Mapping[str, Any]) -> float:
+def _bits_of_weights(how: Mapping[str, Any]) -> float:
     if bits := _number(how, ("bits", "w_bit", "weight_bits")):
         return bits
     groups = how.get("config_groups")

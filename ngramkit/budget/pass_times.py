@@ -68,7 +68,7 @@ def pass_times(cost: Cost = None, size: ModelSize | None = None, device: str = "
     by formula. Raises UsageError or InputError for an invalid cost.
     """
     if isinstance(cost, str):
-        cost = _read(cost)
+        cost = _parse_cost(cost)
     if isinstance(cost, Mapping):
         for tokens in cost:
             require_between(
@@ -77,7 +77,7 @@ def pass_times(cost: Cost = None, size: ModelSize | None = None, device: str = "
         passes = [Pass(n - 1, 0, float(time)) for n, time in cost.items()]
         return MeasuredTimes(Profile("", "", "", passes), "the curve")
     if isinstance(cost, Path):
-        return MeasuredTimes(_profile(cost), f"the profile {cost}")
+        return MeasuredTimes(_load_profile(cost), f"the profile {cost}")
     if cost is None:
         return ModelCost(free_tokens(device), size)
     require_between("pass_cost", cost, 1, MOST_COST)
@@ -90,7 +90,7 @@ def cost_shown(times: PassTimes) -> float:
     return float(shown / one)
 
 
-def _read(text: str) -> float | dict[int, float] | Path:
+def _parse_cost(text: str) -> float | dict[int, float] | Path:
     """Read "1.1", "1:57,9:109", or a path."""
     if not Path(text).is_file():
         with suppress(ValueError):
@@ -101,7 +101,7 @@ def _read(text: str) -> float | dict[int, float] | Path:
     return Path(text)
 
 
-def _profile(path: Path) -> Profile:
+def _load_profile(path: Path) -> Profile:
     if not path.is_file():
         raise InputError(
             f"no such profile: {path}",

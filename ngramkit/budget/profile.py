@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.untrusted import read_json
-from ngramkit.formats.replacing import locked, replace_text
+from ngramkit.formats.replacing import hold_lock, replace_text
 
 
 def context_class(length: int) -> int:
@@ -79,7 +79,7 @@ class Profile:
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(path.with_name(path.name + ".lock")):  # two may calibrate at a time
+        with hold_lock(path.with_name(path.name + ".lock")):  # two may calibrate at a time
             replace_text(path, self.to_json())
 
     def to_json(self) -> str:

@@ -34,9 +34,9 @@ from ngramkit.corpus.deduplication import (
     DIGEST_BYTES,
     Deduplicated,
     Deduplicator,
-    digest,
+    digest_of_text,
+    minhash_sketch,
     parse_sketch,
-    sketch,
 )
 from ngramkit.corpus.document import Corpus, Document, Position
 from ngramkit.corpus.encoding import EncodedBatch, Encoder, encode_documents, use_cores
@@ -105,12 +105,12 @@ def encode_parts(
     file = str(Path(stages.folder) / TOKENIZER)
     encoding = Encoding(file, record.fingerprint, record.vocabulary, ending)
     if isinstance(corpus, Deduplicated):
-        deduplicator, marking = corpus.deduplicator(), _marking(corpus, stages)
-        parts = list(_parts(corpus.corpus, None, stages))
+        deduplicator, marking = corpus.deduplicator(), _mark_duplicates_by(corpus, stages)
+        parts = list(_split_corpus(corpus.corpus, None, stages))
     else:
         limit = corpus.selection.limit
         deduplicator, marking = Deduplicator(None, limit, Counter()), None
-        parts = list(_parts(corpus, limit, stages))
+        parts = list(_split_corpus(corpus, limit, stages))
     tasks = [
         stages.task(
             f"tokenize part {number + 1} of {len(parts)}",
@@ -137,7 +137,9 @@ def encode_parts(
                 return
 
 
-def _parts(corpus: Corpus | Mixture, limit: int | None, stages: StageRunner) -> Iterator[Part]:
+def _split_corpus(
+    corpus: Corpus | Mixture, limit: int | None, stages: StageRunner
+) -> Iterator[Part]:
     before = 0
     for source in corpus.corpora if isinstance(corpus, Mixture) else [corpus]:
         pieces = list(source.pieces())
@@ -162,7 +164,7 @@ def _parts(corpus: Corpus | Mixture, limit: int | None, stages: StageRunner) -> 
             yield Part(piece, first, limit)
 
 
-def _marking(corpus: Deduplicated, stages: StageRunner) -> Marking:
+def _mark_duplicates_by(corpus: Deduplicated, stages: StageRunner) -> Marking:
     rensa = version_of("rensa") if corpus.dedup == "minhash" else None
     if corpus.evaluation is None:
         return Marking(corpus.dedup, rensa, None, None)
@@ -239,7 +241,7 @@ def encode_part(
     """Write a part's arrays, collected on disk to bound memory."""
     for place in part.corpus.places:
         require_shared(place)
-    encoder = _encoder(encoding.tokenizer, encoding.fingerprint)
+    encoder = _cached_encoder(encoding.tokenizer, encoding.fingerprint)
     selection = replace(part.corpus.selection, limit=part.limit)
     corpus = replace(part.corpus, selection=selection)
     documents = corpus.documents(Position(first=part.first, number=part.first))
@@ -279,16 +281,16 @@ class _Marks:
         if marking.rensa is not None:
             _require_rensa(marking.rensa)
         self._dedup = marking.dedup
-        self._evaluation = _evaluation(marking.texts, marking.sha256)
+        self._evaluation = _cached_evaluation(marking.texts, marking.sha256)
         self._sketches = sketches
         self._evaluated, self._digests, self._ends = bytearray(), bytearray(), [0]
 
     def add(self, text: str) -> None:
         evaluated = self._evaluation is not None and self._evaluation.occur_in(text)
         self._evaluated.append(evaluated)
-        self._digests += bytes(DIGEST_BYTES) if self._dedup is None else digest(text)
+        self._digests += bytes(DIGEST_BYTES) if self._dedup is None else digest_of_text(text)
         # An excluded document needs no sketch.
-        state = sketch(text) if self._dedup == "minhash" and not evaluated else b""
+        state = minhash_sketch(text) if self._dedup == "minhash" and not evaluated else b""
         self._sketches.write(state)
         self._ends.append(self._ends[-1] + len(state))
 
@@ -307,7 +309,7 @@ def _map_file(file: IO[bytes], dtype: np.dtype[Any]) -> Array:
 
 
 @lru_cache(maxsize=2)
-def _encoder(tokenizer: str, fingerprint: str) -> Encoder:
+def _cached_encoder(tokenizer: str, fingerprint: str) -> Encoder:
     """Cache by `fingerprint` too: builds may share a file name."""
     from tokenizers import Tokenizer
 
@@ -317,7 +319,7 @@ def _encoder(tokenizer: str, fingerprint: str) -> Encoder:
 
 
 @lru_cache(maxsize=2)
-def _evaluation(texts: str | None, sha256: str | None) -> EvaluationTexts | None:
+def _cached_evaluation(texts: str | None, sha256: str | None) -> EvaluationTexts | None:
     """Cache by `sha256` too."""
     if texts is None:
         return None

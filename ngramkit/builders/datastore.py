@@ -120,7 +120,7 @@ def build_datastore(
         def is_same(there: Manifest) -> bool:
             fill = there.parameters.get("shard_tokens")
             size = there.counts.get("documents", 0) + there.counts.get("tokens", 0)
-            same = there.build == build_id(_plan(fill, planned.build))
+            same = there.build == build_id(_build_plan(fill, planned.build))
             return same and fill in fills(size)
 
         place = out or default_out(planned, Datastore.kind)
@@ -200,7 +200,7 @@ class StorePart(NamedTuple):
     base: int
 
 
-def _plan(fill: Any, tokens: str) -> dict[str, Any]:
+def _build_plan(fill: Any, tokens: str) -> dict[str, Any]:
     """Return everything that decides the bytes; `tokens` is the build of the token store."""
     return {"kind": Datastore.kind, "parameters": {"shard_tokens": fill}, "tokens": tokens}
 
@@ -228,7 +228,7 @@ class _Layout:
         return int(self.ends[-1])
 
     def plan(self, fill: int) -> dict[str, Any]:
-        return _plan(fill, self.store.manifest.build)
+        return _build_plan(fill, self.store.manifest.build)
 
     def shard_spans(self, fill: int) -> Iterator[ShardSpan]:
         """Yield spans of about `fill` tokens; only longer documents are cut."""

@@ -80,7 +80,7 @@ def merge(
     check_types(Reporter, reporter=reporter)
     parts = [fetch_artifact(source, reporter=reporter) for source in sources]
     memory = parse_memory(memory)
-    _validate(parts, memory)
+    _require_mergeable(parts, memory)
     require_out(out, force=force)
     plan = {"kind": parts[0].kind, "merged": [part.manifest.build for part in parts]}
     kind, inputs = type(parts[0]), [part.path for part in parts]
@@ -95,7 +95,7 @@ def merge(
             ) as writer:
                 if kind is Datastore:
                     stages = StageRunner(writer, runner, reporter)
-                    parameters, counts = _datastores(parts, stages)
+                    parameters, counts = _merge_datastores(parts, stages)
                 else:
                     one_by_one = Local(1) if runner.local else runner
                     stages = StageRunner(writer, one_by_one, reporter)
@@ -107,7 +107,7 @@ def merge(
                 writer.commit(
                     parts[0].tokenizer,
                     parameters={**parameters, "merged": len(parts)},
-                    corpus=_corpus(parts),
+                    corpus=_merged_corpus(parts),
                     counts={**sums, **counts},
                 )
             return kind.open(out)
@@ -115,7 +115,7 @@ def merge(
         return build_at(build, out, reporter=reporter, force=force)
 
 
-def _validate(parts: Sequence[Artifact], memory: int | None) -> None:
+def _require_mergeable(parts: Sequence[Artifact], memory: int | None) -> None:
     if len(parts) < 2:
         count = "no artifact" if not parts else "only one artifact"
         raise UsageError(f"cannot merge {count}", "name at least two")
@@ -138,7 +138,7 @@ def _validate(parts: Sequence[Artifact], memory: int | None) -> None:
         )
 
 
-def _corpus(parts: Sequence[Artifact]) -> dict[str, Any]:
+def _merged_corpus(parts: Sequence[Artifact]) -> dict[str, Any]:
     corpora = [part.manifest.corpus for part in parts]
     ids = [str(corpus.get("id", "unknown")) for corpus in corpora]
     licenses = Counter[str]()
@@ -148,7 +148,7 @@ def _corpus(parts: Sequence[Artifact]) -> dict[str, Any]:
     return {"id": " + ".join(ids), "merged": corpora, **facts}
 
 
-def _datastores(
+def _merge_datastores(
     parts: Sequence[Artifact], stages: StageRunner
 ) -> tuple[dict[str, Any], dict[str, int]]:
     stores = [part for part in parts if isinstance(part, Datastore)]
@@ -212,7 +212,7 @@ def _frozen_tables(
     memory = max(memory or TASK_MEMORY, frozen.MIN_MEMORY)
     most = max(memory // row_bytes(first.tokenizer.vocabulary, wanted.length), 1)
     sizes = [len(table.followers) for table in tables]
-    ranges = even_ranges(sizes, lambda number, rows: _leaders(tables[number], rows), most)
+    ranges = even_ranges(sizes, lambda number, rows: _leaders_of_rows(tables[number], rows), most)
     files = [
         TableFile(str(table.path.absolute()), table.manifest.files[TABLE].sha256)
         for table in tables
@@ -238,7 +238,7 @@ def _frozen_tables(
     return {**first.manifest.parameters, **limits}, counts
 
 
-def _leaders(table: FrozenTable, rows: Array) -> Array:
+def _leaders_of_rows(table: FrozenTable, rows: Array) -> Array:
     return table.leaders[np.searchsorted(table.follower_offsets[1:], rows, side="right")]
 
 
@@ -290,23 +290,23 @@ def even_ranges(
 
 def rows_of(ngrams: Array, within: Range) -> slice:
     low, high = within
-    first = 0 if low is None else _place(ngrams, low)
-    return slice(first, len(ngrams) if high is None else _place(ngrams, high))
+    first = 0 if low is None else _first_row_from(ngrams, low)
+    return slice(first, len(ngrams) if high is None else _first_row_from(ngrams, high))
 
 
-def _place(ngrams: Array, bound: Ngram) -> int:
+def _first_row_from(ngrams: Array, bound: Ngram) -> int:
     return bisect_left(range(len(ngrams)), bound, key=lambda row: tuple(ngrams[row].tolist()))
 
 
 def sum_rows(rows: Array, counts: Array) -> tuple[Array, Array]:
     """Return sorted distinct rows [n, columns] and the sums of their counts."""
-    order = np.lexsort(_words(rows)[::-1])
+    order = np.lexsort(_pack_columns(rows)[::-1])
     rows, counts = rows[order], counts[order]
-    starts = np.flatnonzero(changes(rows))
+    starts = np.flatnonzero(mark_changes(rows))
     return rows[starts], np.add.reduceat(counts, starts) if len(starts) else counts
 
 
-def _words(rows: Array) -> list[Array]:
+def _pack_columns(rows: Array) -> list[Array]:
     """Pack columns into as few uint64[n] as possible."""
     bits = max(int(rows.max(initial=0)).bit_length(), 1)
     words = []
@@ -319,7 +319,7 @@ def _words(rows: Array) -> list[Array]:
     return words
 
 
-def changes(rows: Array) -> Array:
+def mark_changes(rows: Array) -> Array:
     """Mark the first row and those unlike the previous one: bool[n]."""
     marks = np.ones(len(rows), bool)
     marks[1:] = np.any(rows[1:] != rows[:-1], axis=1)
@@ -329,7 +329,7 @@ def changes(rows: Array) -> Array:
 def most_frequent_followers_of_rows(
     rows: Array, counts: Array, leader_len: int, followers: int
 ) -> LeaderPiece:
-    begins = changes(rows[:, :leader_len])
+    begins = mark_changes(rows[:, :leader_len])
     starts, owner = np.flatnonzero(begins), np.cumsum(begins) - 1
     totals = np.add.reduceat(counts, starts) if len(starts) else counts
     order = np.lexsort((-counts, owner))

@@ -119,11 +119,13 @@ def weights_fingerprint(model: Any) -> str:
     with torch.inference_mode():
         for name, parameter in sorted(model.named_parameters(), key=itemgetter(0)):
             shape = tuple(parameter.shape)
-            digest.update(f"{name} {shape} {parameter.dtype} {_checksum(parameter)}\n".encode())
+            digest.update(
+                f"{name} {shape} {parameter.dtype} {_parameter_checksum(parameter)}\n".encode()
+            )
     return digest.hexdigest()
 
 
-def _checksum(parameter: torch.Tensor) -> int:
+def _parameter_checksum(parameter: torch.Tensor) -> int:
     """Return the sum of (2 i + 1) times the bits of element i, modulo 2**64."""
     import torch
 

@@ -51,7 +51,7 @@ class Passes:
 
         def work(begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
             logits, _ = self._read(tokens[begin:end, None], use_cache=False)
-            return _best(self._real(logits), k)
+            return _top_k(self._real(logits), k)
 
         for ids, log_probs in _overlapped(self._batches(0, len(tokens), work)):
             yield ids.cpu().numpy(), log_probs.cpu().numpy()
@@ -82,7 +82,7 @@ class Passes:
         written = []
         for _ in range(length):
             logits, cache = self._forward(ids, cache, use_cache=True)
-            ids, _ = _best(self._real(logits), 1)
+            ids, _ = _top_k(self._real(logits), 1)
             written.append(ids)
             ids = ids.long().to(self._device)
         return torch.cat(written, dim=1)
@@ -166,7 +166,7 @@ def _overlapped(results: Iterator[T]) -> Iterator[T]:
     yield from pending
 
 
-def _best(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _top_k(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the top ids int32[n, k], ties by id, and log-probabilities float16[n, k]."""
     import torch
 

@@ -58,7 +58,7 @@ def build_model_unigram(
     with ArtifactWriter(out, ModelUnigram.kind, plan, force=force) as writer:
         present = np.setdiff1d(np.arange(tokenizer.record.vocabulary), absent)
         try:
-            scores = _scores(model, present, rule)
+            scores = _unigram_log_probs(model, present, rule)
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
@@ -76,7 +76,7 @@ def build_model_unigram(
     return BuiltTable(ModelUnigram.open(out), time.perf_counter() - began)
 
 
-def _scores(model: Any, present: Array, rule: str) -> Array:
+def _unigram_log_probs(model: Any, present: Array, rule: str) -> Array:
     """Compute log p(x) of the ids in `present` (int64[n]): float32[n]."""
     import torch
 
@@ -88,7 +88,7 @@ def _scores(model: Any, present: Array, rule: str) -> Array:
         covariance = centred.T @ centred / max(len(present) - 1, 1)
         mean = outputs.mean(dim=0)
         if rule == "distance":
-            logits = -_lengths(outputs - mean, covariance)
+            logits = -_row_lengths(outputs - mean, covariance)
         else:
             logits = -(outputs @ (covariance @ mean))
         return np.asarray(logits.double().log_softmax(dim=0).float().cpu())
@@ -102,7 +102,7 @@ def weight_rows(weight: torch.Tensor, present: Array, device: torch.device) -> t
     return weight.index_select(0, chosen).to(device).float()
 
 
-def _lengths(vectors: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
+def _row_lengths(vectors: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
     """Return every row's length in the inner product a' C b: float32[n]."""
     import torch
 

@@ -58,7 +58,7 @@ def prune_artifact(
     rule = {
         "bytes": size,
         "rule": DATASTORE_RULE if isinstance(artifact, Datastore) else FROZEN_RULE,
-        **({"answers": _digest(answers)} if len(answers) else {}),
+        **({"answers": _digest_of_answers(answers)} if len(answers) else {}),
     }
     plan = {"kind": artifact.kind, "pruned": manifest.build, "answers": None, **rule}
     whole = {"build": manifest.build, "bytes": manifest.bytes, "parameters": manifest.parameters}
@@ -80,7 +80,7 @@ def prune_artifact(
         force=force,
     ) as writer:
         if isinstance(artifact, Datastore):
-            parameters, counts = _datastore(artifact, writer, size, answers, reporter)
+            parameters, counts = _write_datastore(artifact, writer, size, answers, reporter)
             amount = "tokens"
         else:
             parameters, counts = _frozen_table(artifact, writer, size, answers, reporter)
@@ -96,14 +96,14 @@ def prune_artifact(
     return kind.open(out)
 
 
-def _digest(answers: Sequence[Array]) -> str:
+def _digest_of_answers(answers: Sequence[Array]) -> str:
     digest = hashlib.sha256()
     for answer in answers:
         digest.update(len(answer).to_bytes(8, "little") + answer.astype("<u4").tobytes())
     return digest.hexdigest()
 
 
-def _datastore(
+def _write_datastore(
     datastore: Datastore,
     writer: ArtifactWriter,
     size: int,
@@ -111,7 +111,7 @@ def _datastore(
     reporter: Reporter,
 ) -> tuple[dict[str, Any], dict[str, int]]:
     separator = datastore.separator
-    budget, shards = _room(datastore, size)
+    budget, shards = _tokens_that_fit(datastore, size)
     reporter.stage("choosing passages", None)
     passages = choose_passages(datastore.shards, separator, budget - shards, answers)
     if not len(passages.rows):
@@ -125,14 +125,14 @@ def _datastore(
         part = passages.keep((ends - 1) // fill == number)
         name = f"shard-{number:05d}.safetensors"
         if writer.finished(name) is None:
-            tokens = _tokens(datastore, part)
+            tokens = _tokens_of_shard(datastore, part)
             writer.write(name, sort_shard(tokens, separator))
         reporter.advance(part.size)
     documents = int(np.count_nonzero(~passages.joined))
     return {"shard_tokens": fill}, {"documents": documents, "tokens": int(passages.lengths.sum())}
 
 
-def _room(datastore: Datastore, size: int) -> tuple[int, int]:
+def _tokens_that_fit(datastore: Datastore, size: int) -> tuple[int, int]:
     """Return the tokens, with separators, that fit into `size` bytes, and the number of shards."""
     separator = datastore.separator
     token = token_dtype(separator).itemsize + 4  # bytes, with its place in the suffix array
@@ -153,7 +153,7 @@ def _too_small(artifact: Artifact, size: int, empty: int) -> UsageError:
     )
 
 
-def _tokens(datastore: Datastore, passages: Passages) -> Array:
+def _tokens_of_shard(datastore: Datastore, passages: Passages) -> Array:
     """Return a shard's tokens, with separators."""
     separator = datastore.separator
     tokens = np.full(passages.size, separator, token_dtype(separator))
@@ -233,11 +233,11 @@ def _follower_worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) 
     windows = sum(max(len(text) - length + 1, 0) for text in texts)
     if not windows:
         return counts
-    from ngramkit.kernels.prune_passages import new_wanted, text_table, want, wanted_rows
+    from ngramkit.kernels.prune_passages import new_wanted, raise_worth, text_table, wanted_rows
 
     wanted = new_wanted(windows, (length,))
     rows = np.array([(i, 0, len(text)) for i, text in enumerate(texts)], np.int64)
-    want(wanted, text_table(texts), rows, 1, True)
+    raise_worth(wanted, text_table(texts), rows, 1, True)
     grams = np.hstack([table.leaders[owner], table.followers])
     return np.asarray(counts + wanted_rows(wanted, grams) * max(int(counts.sum()) // windows, 1))
 
@@ -273,11 +273,16 @@ def choose_passages(
     Takes at most 144 bytes per token of the training split and the answers, and 2 per token of the
     corpus.
     """
-    documents = _documents(shards, separator)
+    documents = _find_documents(shards, separator)
     passages = _cut_passages(documents)
     if passages.size <= budget:
         return passages
-    from ngramkit.kernels.prune_passages import choose_best_per_token, new_wanted, text_table, want
+    from ngramkit.kernels.prune_passages import (
+        choose_best_per_token,
+        new_wanted,
+        raise_worth,
+        text_table,
+    )
 
     trained = documents.rows[documents.training]
     texts = [shard.tokens for shard in shards]
@@ -287,8 +292,8 @@ def choose_passages(
     total = sum(map(len, given))
     table = new_wanted(split + total, COUNTED_ORDERS)
     where = text_table([*texts, *given])
-    want(table, where, trained, 1, False)
-    want(table, where, rows.reshape(-1, 3), ANSWER_WORTH, False)
+    raise_worth(table, where, trained, 1, False)
+    raise_worth(table, where, rows.reshape(-1, 3), ANSWER_WORTH, False)
 
     candidates = passages.keep(~passages.training)
     rows = choose_best_per_token(table, where, candidates.rows, candidates.joined, budget)
@@ -296,14 +301,14 @@ def choose_passages(
     chosen[np.flatnonzero(~passages.training)[rows]] = True
     # Fill the remaining room, with the training split last.
     others = np.flatnonzero(~chosen)
-    order = others[np.lexsort((_drawn(others), passages.training[others]))]
+    order = others[np.lexsort((_mixed_hashes(others), passages.training[others]))]
     costs = np.cumsum(passages.lengths[order] + 1)
     left = budget - passages.keep(chosen).size
     chosen[order[: np.searchsorted(costs, left, side="right")]] = True
     return passages.keep(chosen)
 
 
-def _documents(shards: Sequence[DatastoreShard], separator: int) -> Passages:
+def _find_documents(shards: Sequence[DatastoreShard], separator: int) -> Passages:
     rows_of = []
     for index, shard in enumerate(shards):
         last, end = (int(at) for at in shard.first_token[-2:])
@@ -313,12 +318,12 @@ def _documents(shards: Sequence[DatastoreShard], separator: int) -> Passages:
     rows = np.concatenate(rows_of)
     rows = rows[rows[:, 1] < rows[:, 2]]
     documents = Passages(rows, np.zeros(len(rows), bool), np.zeros(len(rows), bool))
-    drawn = _drawn(np.arange(len(rows))) % np.uint64(TRAINED_ONE_IN) == 0
+    drawn = _mixed_hashes(np.arange(len(rows))) % np.uint64(TRAINED_ONE_IN) == 0
     enough = np.cumsum(np.where(drawn, documents.lengths, 0)) > MAX_TRAINED_TOKENS
     return replace(documents, training=drawn & ~enough)
 
 
-def _drawn(numbers: Array) -> Array:
+def _mixed_hashes(numbers: Array) -> Array:
     factor = np.uint64(0xBF58476D1CE4E5B9)  # of splitmix64
     mixed = (numbers.astype(np.uint64) + np.uint64(1)) * factor
     return np.asarray((mixed ^ mixed >> np.uint64(31)) * factor >> np.uint64(40))

@@ -25,7 +25,7 @@ from ngramkit.basics.errors import (
     NetworkError,
     NgramkitError,
     UsageError,
-    meant,
+    hint_for_unknown,
     reason,
 )
 from ngramkit.basics.machine import thread_count
@@ -93,19 +93,21 @@ def open_executor(
             )
         yield executor
         return
-    validate(executor, ray_address)
+    require_executor(executor, ray_address)
     if executor == "local":
         yield Local(thread_count(workers))
         return
     most = None if workers is None else thread_count(workers)
-    with connect(ray_address, most, reporter) as cluster:
+    with connect_executor(ray_address, most, reporter) as cluster:
         yield cluster
 
 
-def validate(executor: str, ray_address: str | None) -> None:
+def require_executor(executor: str, ray_address: str | None) -> None:
     if executor not in EXECUTORS:
         raise UsageError(
-            f"unknown executor {executor!r}", meant(executor, EXECUTORS), option="executor"
+            f"unknown executor {executor!r}",
+            hint_for_unknown(executor, EXECUTORS),
+            option="executor",
         )
     if executor != "ray" and ray_address is not None:
         raise UsageError(
@@ -136,7 +138,9 @@ class Local:
 
 
 @contextmanager
-def connect(address: str | None, workers: int | None, reporter: Reporter) -> Iterator[Cluster]:
+def connect_executor(
+    address: str | None, workers: int | None, reporter: Reporter
+) -> Iterator[Cluster]:
     try:
         import ray
     except ImportError as error:
@@ -153,7 +157,7 @@ def connect(address: str | None, workers: int | None, reporter: Reporter) -> Ite
         )
     ours = not ray.is_initialized()
     if ours:
-        _connect(ray, address)
+        _connect_ray(ray, address)
     else:
         reporter.note(f"ray: already connected to {ray.get_runtime_context().gcs_address}")
     try:
@@ -166,7 +170,7 @@ def connect(address: str | None, workers: int | None, reporter: Reporter) -> Ite
             ray.shutdown()
 
 
-def _connect(ray: Any, address: str) -> None:
+def _connect_ray(ray: Any, address: str) -> None:
     try:
         if address != AUTO:  # Ray itself would retry for minutes
             host, _, port = address.rpartition(":")
@@ -175,13 +179,13 @@ def _connect(ray: Any, address: str) -> None:
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
         where = "on this machine" if address == AUTO else f"at {address}"
         raise NetworkError(
-            f"cannot reach a Ray cluster {where}: {visible(_gist(reason(error)))}",
+            f"cannot reach a Ray cluster {where}: {visible(_first_sentence(reason(error)))}",
             "start one on this machine or give its ray_address, see docs/cluster.md",
             option="ray_address",
         ) from error
 
 
-def _gist(text: str) -> str:
+def _first_sentence(text: str) -> str:
     return text.partition("\n")[0].partition(". ")[0][:200]
 
 
@@ -240,7 +244,7 @@ class Cluster:
             "max_retries": 0,  # `run` counts and restarts lost tasks
             "scheduling_strategy": "SPREAD",
         }
-        run = self._ray.remote(_run).options(**options)
+        run = self._ray.remote(_run_task).options(**options)
         return run.remote(__version__, task.work, task.arguments)
 
     def _require_room(self, task: Task) -> None:
@@ -281,7 +285,7 @@ class Cluster:
             raise  # a bug, with its traceback
         except gone.RayError as error:
             raise InputError(
-                f"cannot run {task.name}: {visible(_gist(str(error)))}",
+                f"cannot run {task.name}: {visible(_first_sentence(str(error)))}",
                 f"install ngramkit {__version__} and the same Python on every node",
             ) from error
         if isinstance(outcome, Exception):
@@ -289,7 +293,7 @@ class Cluster:
         return outcome
 
 
-def _run(
+def _run_task(
     version: str, work: Callable[..., WrittenFile], arguments: tuple[Any, ...]
 ) -> WrittenFile | Exception:
     """Run a task; return errors that are not bugs."""
@@ -374,7 +378,7 @@ class StageRunner(NamedTuple):
         missing: dict[str, Task] = {}
         for task in tasks:
             facts = self.writer.finished(task.file)
-            if facts is None or (scratch and facts.get(SCRATCH) != _identity(task)):
+            if facts is None or (scratch and facts.get(SCRATCH) != _task_digest(task)):
                 missing[task.file] = task
             else:
                 advance(task, facts)
@@ -383,7 +387,7 @@ class StageRunner(NamedTuple):
             yield waiting.popleft()
         for task, written in self.executor.run(list(missing.values())):
             require_shared(self.writer.partial / task.file)
-            mark = {SCRATCH: _identity(task)} if scratch else {}
+            mark = {SCRATCH: _task_digest(task)} if scratch else {}
             self.writer.record(task.file, written.record, **written.facts, **mark)
             advance(task, written.facts)
             del missing[task.file]
@@ -394,7 +398,7 @@ class StageRunner(NamedTuple):
         return self.writer.finished(file) or {}
 
 
-def _identity(task: Task) -> str:
+def _task_digest(task: Task) -> str:
     """Return a digest that distinguishes tasks with the same file name."""
     return hashlib.sha256(repr(task.key or task.arguments).encode()).hexdigest()[:16]
 

@@ -25,7 +25,7 @@ from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import named_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit.builders.corpus_parts import encode_parts
 from ngramkit.builders.tasks import Executor, StageRunner, open_executor
 from ngramkit.corpus.deduplication import Deduplicated
@@ -106,12 +106,12 @@ def tokenize(
     require_between("shard_tokens", shard_tokens, 1)
     require_out(out, TokenStore.kind, force=force)
     with open_executor(executor, ray_address, workers, reporter) as runner:
-        opened, tokenizer = _open(corpus, text, model, reporter)
-        build = partial(_build, opened, tokenizer, eos, shard_tokens, workers, runner)
+        opened, tokenizer = _open_corpus_and_tokenizer(corpus, text, model, reporter)
+        build = partial(_build_tokens, opened, tokenizer, eos, shard_tokens, workers, runner)
         return build_at(build, out, reporter=reporter, force=force)
 
 
-def _open(
+def _open_corpus_and_tokenizer(
     corpus: Text,
     options: CorpusOptions,
     model: str | Path | TextTokenizer | None,
@@ -145,11 +145,11 @@ class PlannedStore:
 
     def is_source_of(self, manifest: Manifest) -> bool:
         """Return whether an artifact was built from this corpus with this tokenizer."""
-        same = _canonical(self.corpus) == _canonical(planned_corpus(manifest.corpus))
+        same = _canonical_json(self.corpus) == _canonical_json(planned_corpus(manifest.corpus))
         return same and self.tokenizer.fingerprint == manifest.tokenizer.fingerprint
 
 
-def _canonical(record: Mapping[str, Any]) -> str:
+def _canonical_json(record: Mapping[str, Any]) -> str:
     return json.dumps(record, sort_keys=True)
 
 
@@ -178,11 +178,11 @@ def token_store(
         else:
             yield TokenStore.open(fetch(source, reporter=reporter).path)
         return
-    corpus, tokenizer = _open(source, options, model, reporter)
+    corpus, tokenizer = _open_corpus_and_tokenizer(source, options, model, reporter)
     plan = tokens_plan(corpus, tokenizer, eos=eos)
     if not already_built(default_path(tokenizer.record.id, plan), plan):
         require_place(PlannedStore(plan["corpus"], tokenizer.record, build_id(plan)))
-    store = _build(
+    store = _build_tokens(
         corpus, tokenizer, eos, SHARD_TOKENS, None, executor, None, reporter=reporter, force=False
     )
     try:
@@ -244,7 +244,7 @@ def parse_memory(memory: int | str | None) -> int | None:
     return memory
 
 
-def _build(
+def _build_tokens(
     corpus: AnyCorpus,
     tokenizer: TextTokenizer,
     eos: bool,
@@ -269,8 +269,10 @@ def _build(
         dtype = token_dtype(record.vocabulary)
         cutter = ShardCutter(writer, dtype, shard_tokens, positions=executor.local)
         if kept := cutter.counts["documents"]:
-            tokens = many(cutter.counts["tokens"], "token")
-            reporter.note(f"resuming after {many(kept, 'document')}, {tokens}, of an earlier run")
+            tokens = counted(cutter.counts["tokens"], "token")
+            reporter.note(
+                f"resuming after {counted(kept, 'document')}, {tokens}, of an earlier run"
+            )
         if executor.local:
             use_cores(workers)
             batches = _encode_here(corpus, tokenizer, ending, cutter, reporter)
@@ -291,7 +293,7 @@ def _build(
             facts["left_out"] = dict(corpus.left_out)
         if corpus.skipped.records:
             facts["bad_records"] = corpus.skipped.records
-            bad = many(corpus.skipped.records, "bad record")
+            bad = counted(corpus.skipped.records, "bad record")
             reporter.note(f"skipped {bad}; the first: {corpus.skipped.first}")
         parameters, counts = plan["parameters"], cutter.counts
         writer.commit(record, parameters=parameters, corpus=facts, counts=counts)
@@ -303,7 +305,7 @@ def _require_text(
 ) -> None:
     documents, skipped = counts["documents"], corpus.skipped
     if not documents and skipped.records:
-        bad = many(skipped.records, "bad record")
+        bad = counted(skipped.records, "bad record")
         raise InputError(
             f"cannot tokenize {corpus.id}: it has only {bad}; the first: {skipped.first}",
             "check column",
@@ -317,7 +319,7 @@ def _require_text(
         )
     if counts["tokens"] == documents * (eos and tokenizer.record.eos is not None):
         raise InputError(
-            f"cannot tokenize {corpus.id}: it has no text in {many(documents, 'document')}",
+            f"cannot tokenize {corpus.id}: it has no text in {counted(documents, 'document')}",
             "check its content, or choose another column",
             option="column",
         )

@@ -26,8 +26,8 @@ from ngramkit.kernels.counting import (
     count_next,
     count_seconds,
     runs_of,
-    scatter,
     scatter_wide,
+    scatter_windows,
 )
 
 CACHED_ROWS = 1 << 19  # rows of a partition that is sorted in the processor's cache
@@ -60,7 +60,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class SortedWindows:
-    """A partition's distinct windows in order, packed as in `kernels.counting.scatter`."""
+    """A partition's distinct windows in order, packed as in `kernels.counting.scatter_windows`."""
 
     partition: Partition
     keys: Keys  # uint64[distinct, words]
@@ -81,7 +81,7 @@ class Windows:
         self.vocabulary = store.tokenizer.vocabulary
         self.bits = max(1, (self.vocabulary - 1).bit_length())
         self._pool = ThreadPoolExecutor(workers)
-        self._work = _shares(store.shards, workers)
+        self._work = _split_shards(store.shards, workers)
         self._histograms = lru_cache(maxsize=2)(self._count)
         self._seconds: dict[int, Counts] = {}  # histograms after frequent first tokens
         key = 8 * self.words(length)  # bytes
@@ -230,7 +230,7 @@ class Windows:
             for tokens, documents, begin, end in stretches:
                 where = (tokens, documents, begin, end, self.length, begins, owner)
                 if keys.shape[1] == 1:
-                    scatter(*where, second, self.bits, bases, cursors, keys)
+                    scatter_windows(*where, second, self.bits, bases, cursors, keys)
                 else:
                     scatter_wide(*where, self.bits, bases, cursors, keys)
 
@@ -256,7 +256,7 @@ def _partition(prefix: tuple[int, ...], low: int, high: int, counts: Counts) -> 
     return Partition(prefix, low, high, tuple(counts[:, low:high].sum(axis=1).tolist()))
 
 
-def _shares(shards: Sequence[TokenShard], workers: int) -> list[list[Stretch]]:
+def _split_shards(shards: Sequence[TokenShard], workers: int) -> list[list[Stretch]]:
     shares: list[list[Stretch]] = [[] for _ in range(workers)]
     for shard in shards:
         cuts = np.linspace(0, len(shard.tokens), workers + 1).astype(np.int64).tolist()

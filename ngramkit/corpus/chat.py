@@ -168,7 +168,7 @@ def render_chat(template: str, turns: Turns, special_tokens: Mapping[str, str]) 
     messages = [{str(key): str(value) for key, value in turn.items()} for turn in turns]
     facts = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True}
     try:
-        return str(_compile(template).render(**facts, **special_tokens))
+        return str(_compile_template(template).render(**facts, **special_tokens))
     except (
         TemplateError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError
     ) as error:  # fmt: skip
@@ -291,7 +291,7 @@ def _bound_time(seconds: int) -> None:
 
 
 @lru_cache
-def _compile(template: str) -> Any:
+def _compile_template(template: str) -> Any:
     from jinja2 import nodes
     from jinja2.exceptions import TemplateError
     from jinja2.ext import Extension

@@ -127,7 +127,7 @@ def choose_text_column(columns: Columns, wanted: str | None, where: str) -> str:
         if columns.top_of(wanted) is None:
             raise BadRecordError(
                 f"unknown column {wanted!r} of {where}",
-                f"Choose one of its columns: {listed(top)}.",
+                f"Choose one of its columns: {list_columns(top)}.",
             )
         return wanted
     if name := columns.with_usual_name(final=True):
@@ -142,14 +142,14 @@ def choose_text_column(columns: Columns, wanted: str | None, where: str) -> str:
     kind = InputError if fields or any(top[name] for name in holding) else BadRecordError
     raise kind(
         f"cannot choose the text among the columns of {where}",
-        f"Give column, one of {listed([*holding, *fields] or top)}."
+        f"Give column, one of {list_columns([*holding, *fields] or top)}."
         if top
         else "Give records or a table with columns.",
         option="column",
     )
 
 
-def listed(columns: Collection[str]) -> str:
+def list_columns(columns: Collection[str]) -> str:
     names = (
         ", ".join(visible(str(name), 60) for name in islice(columns, MAX_LISTED_COLUMNS)) or "none"
     )

@@ -17,7 +17,7 @@ import numpy as np
 
 from ngramkit.basics.errors import InputError, NgramkitError, reason
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.files import reader_suffix
 from ngramkit.corpus.unpacking import open_lines
@@ -52,10 +52,10 @@ class EvaluationTexts:
     def occur_in(self, document: str) -> bool:
         words = np.array([self._word_ids.get(w, 0) for w in spoken_words(document)], np.uint64)
         # Every n-gram contains a shortest one; most documents have none and are done here.
-        if not _any_in(_grams(words, MIN_GRAM_WORDS), self._shortest_grams):
+        if not _any_in(_hash_runs(words, MIN_GRAM_WORDS), self._shortest_grams):
             return False
         for length, (keys, owners, needed) in self._by_length.items():
-            grams = np.unique(_grams(words, length))
+            grams = np.unique(_hash_runs(words, length))
             low = np.searchsorted(keys, grams)
             high = np.searchsorted(keys, grams, side="right")
             hits = np.zeros(len(needed), np.int64)
@@ -85,7 +85,7 @@ class EvaluationTexts:
         """Sorted hashes, uint64[n]."""
         none = np.empty(0, np.uint64)
         return np.unique(
-            np.concatenate([none, *(_grams(words, MIN_GRAM_WORDS) for words in self._ids)])
+            np.concatenate([none, *(_hash_runs(words, MIN_GRAM_WORDS) for words in self._ids)])
         )
 
     @cached_property
@@ -96,7 +96,7 @@ class EvaluationTexts:
             texts = [words for words in self._ids if min(len(words), MAX_GRAM_WORDS) == length]
             if not texts:
                 continue
-            grams = [np.unique(_grams(words, length)) for words in texts]
+            grams = [np.unique(_hash_runs(words, length)) for words in texts]
             sizes = np.array([len(each) for each in grams])
             keys, owners = np.concatenate(grams), np.repeat(np.arange(len(grams)), sizes)
             order = np.argsort(keys, kind="stable")
@@ -104,7 +104,7 @@ class EvaluationTexts:
         return tables
 
 
-def _grams(words: Array, length: int) -> Array:
+def _hash_runs(words: Array, length: int) -> Array:
     """Hash all runs of `length` known words: uint64[n]."""
     count = len(words) - length + 1
     if count < 1:
@@ -139,7 +139,7 @@ def read_evaluation_texts(
     """
     distinct: dict[str, None] = {}
     for path in paths:
-        texts = dict.fromkeys(text for body in _lines(path) for text in _texts(body))
+        texts = dict.fromkeys(text for body in _read_lines(path) for text in _texts_of(body))
         long = [text for text in texts if count_words(spoken_words(text)) >= MIN_GRAM_WORDS]
         if not long:
             raise InputError(
@@ -148,13 +148,13 @@ def read_evaluation_texts(
                 option="exclude",
             )
         if ignored := len(texts) - len(long):
-            what = f"{ignored:,} of its {many(len(texts), 'text')}"
+            what = f"{ignored:,} of its {counted(len(texts), 'text')}"
             reporter.note(f"{path}: ignoring {what}, shorter than {MIN_GRAM_WORDS} words")
         distinct |= dict.fromkeys(long)
     return EvaluationTexts(tuple(distinct)) if distinct else None
 
 
-def _lines(path: Path) -> Iterator[Any]:
+def _read_lines(path: Path) -> Iterator[Any]:
     try:
         for number, line in open_lines(path):
             yield parse_json(line.decode("utf-8", "replace"), f"{path}, line {number}")
@@ -168,13 +168,13 @@ def _lines(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def _texts(body: Any) -> Iterator[str]:
+def _texts_of(body: Any) -> Iterator[str]:
     if isinstance(body, str):
         yield body
     elif isinstance(body, dict):
         for key, value in body.items():
             if key not in METADATA_KEYS:
-                yield from _texts(value)
+                yield from _texts_of(value)
     elif isinstance(body, Sequence):
         for value in body:
-            yield from _texts(value)
+            yield from _texts_of(value)

@@ -82,7 +82,9 @@ class Deduplicated(Composed):
         for document in self.corpus.documents():
             text = document.text
             evaluated = self.evaluation is not None and self.evaluation.occur_in(text)
-            keeps = deduplicator.keeps(evaluated, partial(digest, text), partial(word_runs, text))
+            keeps = deduplicator.keeps(
+                evaluated, partial(digest_of_text, text), partial(word_runs, text)
+            )
             if keeps and deduplicator.kept > first:
                 yield document._replace(kept=deduplicator.kept - 1)
             if deduplicator.full:
@@ -147,7 +149,7 @@ class Deduplicator:
         return bool(self._similar.add_pairs([(str(len(self._seen)), likeness())])[0])
 
 
-def digest(text: str) -> bytes:
+def digest_of_text(text: str) -> bytes:
     """Return 16 bytes that ignore outer white space."""
     return hashlib.blake2b(
         text.strip().encode("utf-8", "replace"), digest_size=DIGEST_BYTES
@@ -159,7 +161,7 @@ def word_runs(text: str) -> list[str]:
     return [" ".join(words[i : i + RUN_WORDS]) for i in range(max(len(words) - RUN_WORDS + 1, 1))]
 
 
-def sketch(text: str) -> bytes:
+def minhash_sketch(text: str) -> bytes:
     from rensa import RMinHash
 
     return bytes(
@@ -168,7 +170,7 @@ def sketch(text: str) -> bytes:
 
 
 def parse_sketch(state: bytes) -> Any:
-    """Return the rensa.RMinHash of a `sketch` by the same rensa version."""
+    """Return the rensa.RMinHash of a `minhash_sketch` by the same rensa version."""
     from rensa import RMinHash
 
     minhash = RMinHash(num_perm=PERMUTATIONS, seed=MINHASH_SEED)

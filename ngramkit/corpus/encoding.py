@@ -63,7 +63,7 @@ def encode_documents(
     pending: deque[Future[EncodedBatch]] = deque()
     with ThreadPoolExecutor(ENCODER_THREADS) as pool:
         try:
-            for batch in _batches(documents):
+            for batch in _batch_documents(documents):
                 pending.append(pool.submit(encode_batch, encoder, batch, dtype, ending))
                 if len(pending) > MAX_PENDING_BATCHES:
                     yield pending.popleft().result()
@@ -74,7 +74,7 @@ def encode_documents(
                 future.cancel()
 
 
-def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
+def _batch_documents(documents: Iterator[Document]) -> Iterator[list[Document]]:
     batch: list[Document] = []
     characters = 0
     for document in documents:
@@ -144,7 +144,9 @@ class PlainEncoder:
         try:
             encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError):
-            encodings = self.backend.encode_batch_fast(clean(texts), add_special_tokens=False)
+            encodings = self.backend.encode_batch_fast(
+                replace_surrogates(texts), add_special_tokens=False
+            )
         except BaseException as error:
             refuse_fault(error, "the model")
             raise
@@ -153,6 +155,6 @@ class PlainEncoder:
         return Ids(np.fromiter(chain.from_iterable(ids), np.uint32, int(lengths.sum())), lengths)
 
 
-def clean(texts: list[str]) -> list[str]:
+def replace_surrogates(texts: list[str]) -> list[str]:
     """Replace lone surrogates by U+FFFD."""
     return [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]

@@ -27,7 +27,7 @@ from typing import IO, Any, cast
 
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError, storage_errors
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit.basics.untrusted import open_stream
 from ngramkit.corpus import readers, unpacking
 from ngramkit.corpus.document import DocumentSource, Row
@@ -37,7 +37,7 @@ from ngramkit.corpus.unpacking import MAX_RATIO
 from ngramkit.formats.manifest import MANIFEST_FILE, read_manifest
 from ngramkit.formats.outputs import PROGRESS
 from ngramkit.formats.safetensors import sha256_of
-from ngramkit.remote.urls import has_magic, label, open_storage, path_label, plain_path
+from ngramkit.remote.urls import has_magic, label_of_url, open_storage, path_label, plain_path
 
 TABLES = frozenset(READERS) - {".txt", ".md", ".py"}
 DESCRIPTIONS = ("dataset_infos.json", "dataset_dict.json")  # of datasets
@@ -99,7 +99,7 @@ def require_readable_suffix(path: Path, name: str) -> None:
 
 
 @contextmanager
-def unpack(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
+def open_unpacked(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
     """Yield the decompressed file; copy a table that cannot seek."""
     table = reader_suffix(path) in SEEKABLE
     if table and path.suffix.lower() in SEEKABLE and raw.seekable():
@@ -159,7 +159,7 @@ class FileSource(DocumentSource):
         reading = replace(reading, max_whole=MAX_RATIO * max(size, reading.max_document))
         tells = iter(raw.tell, -1) if raw.seekable() else repeat(0)
         places = row_places(path, raw) or tells
-        with unpack(path, raw) as file:
+        with open_unpacked(path, raw) as file:
             if self.groups is None:
                 rows = READERS[kind](path, file, reading)
             else:
@@ -239,7 +239,7 @@ class LocalSource(FileSource):
             with path.open("rb") as raw:
                 yield from self._rows(part, path, raw, path.stat().st_size)
         except unpacking.ERRORS as error:
-            raise unpacking.damaged(str(path), error) from error
+            raise unpacking.damaged_file(str(path), error) from error
         except FileNotFoundError as error:
             raise InputError(f"cannot read {path}: it was removed", "check the path") from error
 
@@ -277,8 +277,8 @@ def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILE
     elif path.exists():
         paths = [path] if path.is_file() else []
     else:
-        paths = sorted(_matches(path, left_out))
-    _report(pattern, left_out, reporter)
+        paths = sorted(_glob_files(path, left_out))
+    _note_left_out(pattern, left_out, reporter)
     if not paths:
         if path.is_dir():
             raise InputError(f"cannot read {pattern}: the folder holds no file", "check the path")
@@ -295,13 +295,13 @@ def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILE
     return LocalSource(name, names, paths, folder=folder, reading=reading)
 
 
-def _report(where: str, left_out: Counter[str], reporter: Reporter) -> None:
-    counts = [f"{many(count, 'file')} ({what})" for what, count in left_out.items() if count]
+def _note_left_out(where: str, left_out: Counter[str], reporter: Reporter) -> None:
+    counts = [f"{counted(count, 'file')} ({what})" for what, count in left_out.items() if count]
     if counts:
         reporter.note(f"skipped in {where}: {', '.join(counts)}")
 
 
-def _matches(path: Path, left_out: Counter[str]) -> Iterator[Path]:
+def _glob_files(path: Path, left_out: Counter[str]) -> Iterator[Path]:
     """Yield a glob's files; hidden ones only if the glob names a hidden part."""
     root = Path(path.anchor or ".")  # pathlib rejects absolute globs
     below = path.relative_to(path.anchor)
@@ -399,7 +399,7 @@ class RemoteSource(FileSource):
         return replace(self, files=[self.files[part]])
 
     def record(self) -> dict[str, Any]:
-        lines = [json.dumps(_pinned(file), sort_keys=True) for file in self.files]
+        lines = [json.dumps(_file_version(file), sort_keys=True) for file in self.files]
         digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
         return {"files": len(self.files), "listing": digest, **self.reading.record()}
 
@@ -415,20 +415,22 @@ def remote_source(url: str, reading: ReaderOptions, reporter: Reporter = SILENT)
     Raises as `local_source`, UsageError for an unknown storage, NetworkError if it refuses.
     """
     storage, path = open_storage(url, "corpus")
-    with _storage_errors(label(url)):
+    with _storage_errors(label_of_url(url)):
         listed = _list_files(storage, path)
     left_out: Counter[str] = Counter()
     files = list(_without_hidden_and_descriptions(url, path, listed, left_out))
-    _report(label(url), left_out, reporter)
+    _note_left_out(label_of_url(url), left_out, reporter)
     if not files:
         raise InputError(
-            f"cannot read {label(url)}: no file matches", "check the URL, and quote a glob"
+            f"cannot read {label_of_url(url)}: no file matches", "check the URL, and quote a glob"
         )
     paths = [plain_path(str(file["name"])) for file in files]
     for file, plain in zip(files, paths, strict=True):
-        require_readable_suffix(plain, label(str(file["name"])))
-    require_columns(paths, reading, label(url))
-    return RemoteSource(label(url), storage, files, url.startswith(DATASETS), reading=reading)
+        require_readable_suffix(plain, label_of_url(str(file["name"])))
+    require_columns(paths, reading, label_of_url(url))
+    return RemoteSource(
+        label_of_url(url), storage, files, url.startswith(DATASETS), reading=reading
+    )
 
 
 def _without_hidden_and_descriptions(
@@ -469,7 +471,7 @@ def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:
     return sorted(files, key=lambda file: str(file["name"]))
 
 
-def _pinned(file: Mapping[str, Any]) -> dict[str, Any]:
+def _file_version(file: Mapping[str, Any]) -> dict[str, Any]:
     """Return name, size and version; no signature in the URL."""
     version = {key: str(file[key]) for key in VERSION_KEYS if file.get(key)}
     return {"name": str(plain_path(str(file["name"]))), "size": file.get("size"), **version}
@@ -481,4 +483,4 @@ def _storage_errors(what: str) -> Iterator[None]:
         try:
             yield
         except unpacking.ERRORS as error:
-            raise unpacking.damaged(what, error) from error
+            raise unpacking.damaged_file(what, error) from error

@@ -17,7 +17,7 @@ import numpy as np
 from ngramkit.basics.machine import Lock
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import visible
-from ngramkit.corpus.encoding import Encoder, Ids, PlainEncoder, clean
+from ngramkit.corpus.encoding import Encoder, Ids, PlainEncoder, replace_surrogates
 
 LOG = logging.getLogger("ngramkit")
 GIGATOKEN_AFTER_CHARACTERS = 1 << 21
@@ -127,7 +127,7 @@ def _encode_fast(fast: Any, texts: list[str]) -> Ids:
     try:
         batch = fast.encode_batch(texts, parallel=False).layout
     except (TypeError, UnicodeEncodeError):
-        batch = fast.encode_batch(clean(texts), parallel=False).layout
+        batch = fast.encode_batch(replace_surrogates(texts), parallel=False).layout
     lengths = np.diff(batch.offsets.data).astype(np.int64)
     tokens = batch.content.data[batch.offsets.data[0] : batch.offsets.data[-1]]
     if len(lengths) != len(texts):

@@ -16,7 +16,7 @@ from ngramkit.corpus.agent_sessions.source import SessionSource
 from ngramkit.corpus.columns import Columns
 from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.files import reader_suffix, remote_source
-from ngramkit.corpus.rows import INSPECTED_RECORDS, ReaderOptions, RowMaker, attempt, read_row
+from ngramkit.corpus.rows import INSPECTED_RECORDS, ReaderOptions, RowMaker, make_or_skip, read_row
 from ngramkit.remote.urls import plain_path
 
 BATCH_ROWS = 1000
@@ -60,7 +60,7 @@ class HubSource(DocumentSource):
             batches = (batch.to_pylist() for batch in shard.iter(batch_size=BATCH_ROWS))
             for number, record in enumerate(chain.from_iterable(batches)):
                 where = f"{self.id}, shard {part}, row {number}"
-                yield attempt(partial(read_row, where, self.maker, record), skip_bad)
+                yield make_or_skip(partial(read_row, where, self.maker, record), skip_bad)
 
 
 def hub_source(
@@ -82,24 +82,24 @@ def hub_source(
     """
     with ExitStack() as stack:
         stack.enter_context(dataset_errors(repository))
-        info = _info(repository, revision)
+        info = _dataset_info(repository, revision)
         if TRACES in (info.tags or ()) and reading.column is None:
-            return _traces(repository, info.sha, reading, id, reporter)
+            return _session_files(repository, info.sha, reading, id, reporter)
         stack.enter_context(_without_torch())
         try:
-            builder = _builder(repository, config, info.sha, data_dir)
+            builder = _dataset_builder(repository, config, info.sha, data_dir)
         except RuntimeError as error:
             if SCRIPT_ERROR not in str(error):
                 raise
             reporter.note(f"{repository} is a script: reading its Parquet branch instead")
-            info = _info(repository, PARQUET_BRANCH)
+            info = _dataset_info(repository, PARQUET_BRANCH)
             folder = _parquet_folder(repository, config, info)
-            builder = _builder(repository, None, info.sha, folder)
-        stream = _split(builder, repository, split)
+            builder = _dataset_builder(repository, None, info.sha, folder)
+        stream = _dataset_split(builder, repository, split)
         maker = RowMaker.of(columns_of(stream), repository, reading)
         if hasattr(builder.config, "columns"):  # Parquet: other columns are never fetched
             builder.config.columns = maker.columns
-            stream = _split(builder, repository, split)
+            stream = _dataset_split(builder, repository, split)
         else:
             stream = stream.select_columns(maker.columns)
     facts = {
@@ -114,7 +114,7 @@ def hub_source(
     return HubSource(id, repository, stream, maker, reading, facts, files)
 
 
-def _traces(
+def _session_files(
     repository: str, commit: str, reading: ReaderOptions, id: str, reporter: Reporter
 ) -> DocumentSource:
     """Return the JSON lines of sessions, else their Parquet tables."""
@@ -135,7 +135,9 @@ def hub_records(
     """Return the commit and all records of a small dataset. Raises like `hub_source`."""
     commit = hub_commit(repository, revision)
     with dataset_errors(repository), _without_torch():
-        stream = _split(_builder(repository, config, commit, None), repository, split)
+        stream = _dataset_split(
+            _dataset_builder(repository, config, commit, None), repository, split
+        )
         batches = stream.with_format("arrow").iter(batch_size=BATCH_ROWS)
         return commit, [record for batch in batches for record in batch.to_pylist()]
 
@@ -143,7 +145,7 @@ def hub_records(
 def hub_commit(repository: str, revision: str | None = None) -> str:
     """Return the commit of a dataset's revision (default: main). Raises like `hub_source`."""
     with dataset_errors(repository):
-        return str(_info(repository, revision).sha)
+        return str(_dataset_info(repository, revision).sha)
 
 
 @contextmanager
@@ -180,7 +182,7 @@ def dataset_errors(repository: str, file: str = "a file") -> Iterator[None]:
             ) from error
 
 
-def _info(repository: str, revision: str | None) -> Any:
+def _dataset_info(repository: str, revision: str | None) -> Any:
     from huggingface_hub import HfApi
 
     info = HfApi().dataset_info(repository, revision=revision)
@@ -189,7 +191,9 @@ def _info(repository: str, revision: str | None) -> Any:
     return info
 
 
-def _builder(repository: str, config: str | None, revision: str, data_dir: str | None) -> Any:
+def _dataset_builder(
+    repository: str, config: str | None, revision: str, data_dir: str | None
+) -> Any:
     import datasets
 
     datasets.disable_progress_bars()
@@ -230,7 +234,7 @@ def _parquet_folder(repository: str, config: str | None, info: Any) -> str:
     )
 
 
-def _split(builder: Any, repository: str, split: str) -> Any:
+def _dataset_split(builder: Any, repository: str, split: str) -> Any:
     try:
         return builder.as_streaming_dataset(split=split)
     except StopIteration as error:  # `datasets` raises it for an empty .jsonl

@@ -34,7 +34,7 @@ def value_at(record: Any, path: str) -> Any:
     if isinstance(record, list):
         head, _, rest = path.partition(".")
         if not head.isdecimal() and record:
-            return [value for item in record for value in _listed(value_at(item, path))]
+            return [value for item in record for value in _as_list(value_at(item, path))]
         if head.isdecimal() and int(head[:9]) < len(record):
             item = record[int(head[:9])]
             return value_at(item, rest) if rest else item
@@ -52,7 +52,7 @@ def value_at(record: Any, path: str) -> Any:
     raise KeyError(path)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 

@@ -12,11 +12,11 @@ COUNTED = ("licenses", "left_out", "bad_records")  # facts of a record known aft
 
 
 def corpus_name(record: Mapping[str, Any], otherwise: str = "corpus") -> str:
-    parts = _parts(record, "mixed") or [record]
+    parts = _parts_of_record(record, "mixed") or [record]
     return "-".join(short_name(str(part.get("id", otherwise))) for part in parts)
 
 
-def _parts(record: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+def _parts_of_record(record: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     listed = record.get(name)
     return (
         [part for part in listed if isinstance(part, Mapping)] if isinstance(listed, list) else []
@@ -29,7 +29,7 @@ def selection_name(record: Mapping[str, Any]) -> str:
     >>> selection_name({"id": "chats", "column": "answer", "sample": 0.1, "seed": 0, "limit": 50})
     'answer-sample0.1-limit50'
     """
-    first = (_parts(record, "mixed") or [record])[0]
+    first = (_parts_of_record(record, "mixed") or [record])[0]
     names = []
     column, dataset = first.get("column"), first.get("dataset")
     has_own_column = dataset is not None and dataset != first.get("id")  # a named corpus
@@ -47,7 +47,7 @@ def selection_name(record: Mapping[str, Any]) -> str:
 def selection_text(record: Mapping[str, Any]) -> str:
     """Return which part of a corpus was kept, as "sample 0.1, limit 50", "" for all of it."""
     cuts = [f"{name} {record[name]}" for name in ("sample", "limit") if name in record]
-    parts = [*_parts(record, "mixed"), *_parts(record, "merged")]
+    parts = [*_parts_of_record(record, "mixed"), *_parts_of_record(record, "merged")]
     cuts += filter(None, map(selection_text, parts))
     return ", ".join(dict.fromkeys(cuts))
 
@@ -60,7 +60,7 @@ def whole_corpus(record: Mapping[str, Any]) -> dict[str, Any]:
         if name not in ("sample", "seed", "limit", *COUNTED)
     }
     if "mixed" in kept:
-        kept["mixed"] = [whole_corpus(part) for part in _parts(kept, "mixed")]
+        kept["mixed"] = [whole_corpus(part) for part in _parts_of_record(kept, "mixed")]
     return kept
 
 

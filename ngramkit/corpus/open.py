@@ -17,7 +17,7 @@ from ngramkit.basics.errors import (
     InputError,
     UsageError,
     given_paths,
-    meant,
+    hint_for_unknown,
     require_between,
     require_texts,
 )
@@ -25,7 +25,7 @@ from ngramkit.basics.machine import parse_size
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit.corpus.agent_sessions.read import PRIVACY_WARNING
 from ngramkit.corpus.agent_sessions.source import SessionSource, sessions_of
 from ngramkit.corpus.decontamination import (
@@ -240,7 +240,7 @@ def open_with(corpus: Openable, options: CorpusOptions, reporter: Reporter) -> A
         reporter,
     )
     if isinstance(corpus, str | Path):
-        named = _corpus(as_url(corpus) or str(corpus), origin, selection)
+        named = _open_named(as_url(corpus) or str(corpus), origin, selection)
         return deduplicate(named, dedup, evaluation)
     if isinstance(corpus, list | tuple) and _is_mixture(corpus):
         return deduplicate(_open_mixture(corpus, origin, selection), dedup, evaluation)
@@ -312,21 +312,21 @@ def _open_mixture(parts: Sequence[Part], origin: Origin, selection: Selection) -
         raise UsageError(
             "corpus must name at least one corpus, got none", "Name one.", option="corpus"
         )
-    weighted = [_weighted(part) for part in parts]
+    weighted = [_parse_weight(part) for part in parts]
     if any(isinstance(corpus, Corpus) for corpus, _ in weighted):
         _refuse_late(origin, selection)
     corpora = []
     for part, weight in weighted:
         corpus = part
         if not isinstance(corpus, Corpus):
-            corpus = _corpus(corpus, origin, replace(selection, limit=None))
+            corpus = _open_named(corpus, origin, replace(selection, limit=None))
         private = corpus.private or origin.private
         selected = replace(corpus.selection, weight=weight)
         corpora.append(replace(corpus, selection=selected, private=private))
     return Mixture(tuple(corpora), selection.limit)
 
 
-def _weighted(part: Any) -> Weighted:
+def _parse_weight(part: Any) -> Weighted:
     corpus, weight = part if isinstance(part, tuple) and len(part) == 2 else (part, 1.0)
     if isinstance(corpus, Deduplicated):
         raise UsageError(
@@ -384,13 +384,13 @@ class Origin:
                 raise UsageError(f"cannot use {option} for {name}", "leave it out", option=option)
 
 
-def _corpus(name: str, origin: Origin, selection: Selection) -> Corpus:
+def _open_named(name: str, origin: Origin, selection: Selection) -> Corpus:
     """Open a corpus by name.
 
     Sessions outside the Hub's datasets are private, also as plain rows, and so are exports of
     private artifacts.
     """
-    source = _source(name, origin)
+    source = _session_source(name, origin)
     sessions = isinstance(source, SessionSource) and source.private
     marked = False
     if isinstance(source, FileSource) and not source.published:
@@ -404,7 +404,7 @@ def _corpus(name: str, origin: Origin, selection: Selection) -> Corpus:
     return Corpus(source, selection, origin.reading.max_document, origin.private or private)
 
 
-def _source(name: str, origin: Origin) -> DocumentSource:
+def _session_source(name: str, origin: Origin) -> DocumentSource:
     if not name:
         raise UsageError(
             "corpus must not be empty", "Name a corpus, a file or a folder.", option="corpus"
@@ -432,7 +432,7 @@ def _source(name: str, origin: Origin) -> DocumentSource:
     if sessions is None:
         return files
     if others := files.parts - sessions.parts:
-        origin.reporter.note(f"skipped in {name}: {many(others, 'file')} (without a session)")
+        origin.reporter.note(f"skipped in {name}: {counted(others, 'file')} (without a session)")
     return SessionSource(files.id, sessions)
 
 
@@ -460,7 +460,7 @@ def _require_path(name: str) -> None:
         return
     raise UsageError(
         f"unknown corpus {name!r}",
-        f"{meant(name, NAMED)}; or hf:ID for a Hub dataset, or a file, folder or glob"
+        f"{hint_for_unknown(name, NAMED)}; or hf:ID for a Hub dataset, or a file, folder or glob"
         + ("; iter(texts) if these are texts, not names" if " " in name else ""),
     )
 

@@ -23,7 +23,7 @@ from ngramkit.corpus.rows import (
     MAX_VALUES,
     ReaderOptions,
     RowMaker,
-    attempt,
+    make_or_skip,
     record_rows,
     table_rows,
 )
@@ -33,10 +33,10 @@ from ngramkit.corpus.unpacking import (
     MAX_RATIO,
     WIDE,
     MessageError,
-    lines,
+    non_blank_lines,
+    read_whole,
     require_bounded,
     table_row,
-    whole,
 )
 
 MIN_SPLIT_FILE_BYTES = 16 << 20  # smaller parquet files are not split
@@ -54,7 +54,7 @@ Reader = Callable[[Path, IO[bytes], ReaderOptions], Iterator[Row]]
 # Parquet files: splitting, counting, progress.
 
 
-def _footer(file: Path | IO[bytes]) -> Any:
+def _parquet_footer(file: Path | IO[bytes]) -> Any:
     """Return the pyarrow.parquet.FileMetaData; None if damaged."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -67,7 +67,9 @@ def _footer(file: Path | IO[bytes]) -> Any:
 def split_row_groups(path: Path) -> list[tuple[int, int]]:
     """Return row groups [begin, end) of about SPLIT_BYTES; [] for a small or damaged file."""
     footer = (
-        _footer(path) if path.exists() and path.stat().st_size >= MIN_SPLIT_FILE_BYTES else None
+        _parquet_footer(path)
+        if path.exists() and path.stat().st_size >= MIN_SPLIT_FILE_BYTES
+        else None
     )
     if footer is None:
         return []
@@ -85,7 +87,7 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
     """Count the documents in `groups` (None: all); None if that requires reading."""
     import pyarrow as pa
 
-    footer = _footer(path)
+    footer = _parquet_footer(path)
     if footer is None:
         return None
     try:
@@ -102,7 +104,7 @@ def row_places(path: Path, file: IO[bytes]) -> Iterator[int] | None:
     """Return the bytes read up to each parquet row, else None."""
     if path.suffix.lower() != ".parquet" or not file.seekable():
         return None
-    footer = _footer(file)
+    footer = _parquet_footer(file)
     file.seek(0)
 
     def places() -> Iterator[int]:
@@ -121,29 +123,29 @@ def row_places(path: Path, file: IO[bytes]) -> Iterator[int] | None:
 
 
 def read_text(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
-    raw = whole(file, reading.max_document, str(path))
-    yield attempt(lambda: Row((_decode(path, raw, "utf-8-sig"),)), reading.skip_bad)
+    raw = read_whole(file, reading.max_document, str(path))
+    yield make_or_skip(lambda: Row((_decode_text(path, raw, "utf-8-sig"),)), reading.skip_bad)
 
 
 def read_python(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[Row]:
     """Yield one document, decoded as Python would."""
-    raw = whole(file, reading.max_document, str(path))
+    raw = read_whole(file, reading.max_document, str(path))
 
     def row() -> Row:
         try:
             encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
             if encoding.lower() in REFUSED_CODECS:
                 raise SyntaxError(f"unknown encoding: {encoding}")
-            return Row((_decode(path, raw, encoding),))
+            return Row((_decode_text(path, raw, encoding),))
         except (SyntaxError, LookupError) as error:
             raise BadRecordError(
                 f"cannot read {path}: {error}", "correct the file, or leave it out"
             ) from error
 
-    yield attempt(row, reading.skip_bad)
+    yield make_or_skip(row, reading.skip_bad)
 
 
-def _decode(path: Path, raw: bytes, encoding: str) -> str:
+def _decode_text(path: Path, raw: bytes, encoding: str) -> str:
     if b"\0" in raw[:BINARY_HEAD_BYTES]:
         raise BadRecordError(
             f"{path} must be UTF-8 text, got {WIDE.get(raw[:2], 'binary data')}",
@@ -166,13 +168,13 @@ def read_json_records(
     """Yield a row per line of JSON lines or record of a JSON document."""
     head = file.read(JSON_HEAD_BYTES)
     if _is_document(path, head, usually_document):
-        raw = whole(file, reading.max_whole, str(path), head)
-        return _json_rows(_items(_parse(raw, str(path)), str(path)), reading)
+        raw = read_whole(file, reading.max_whole, str(path), head)
+        return _json_rows(_list_records(_parse_record(raw, str(path)), str(path)), reading)
 
     def records() -> Iterator[tuple[str, Any]]:
-        for number, line in lines(file, reading.max_document, str(path), head=head):
+        for number, line in non_blank_lines(file, reading.max_document, str(path), head=head):
             where = f"{path}, line {number}"
-            yield where, _parse(line, where)
+            yield where, _parse_record(line, where)
 
     return _json_rows(records(), reading)
 
@@ -186,7 +188,9 @@ def _json_rows(records: Iterator[tuple[str, Any]], reading: ReaderOptions) -> It
 
 
 def _is_document(path: Path, head: bytes, usually: bool) -> bool:
-    begun = [line for _, line in islice(lines(io.BytesIO(head), JSON_HEAD_BYTES, str(path)), 3)]
+    begun = [
+        line for _, line in islice(non_blank_lines(io.BytesIO(head), JSON_HEAD_BYTES, str(path)), 3)
+    ]
     if begun and len(head) == JSON_HEAD_BYTES:  # the last line may be incomplete
         begun.pop()
     if len(begun) < 2 and usually:
@@ -194,14 +198,14 @@ def _is_document(path: Path, head: bytes, usually: bool) -> bool:
     return is_document(*begun[:2]) if begun else head.lstrip().startswith(b"[")
 
 
-def _items(body: Any, where: str) -> Iterator[tuple[str, Any]]:
+def _list_records(body: Any, where: str) -> Iterator[tuple[str, Any]]:
     if isinstance(body, BadRecordError):
         return iter([(where, body)])
     listed = enumerate(body if isinstance(body, list) else [body])
     return ((f"{where}, record {number}", record) for number, record in listed)
 
 
-def _parse(raw: bytes, where: str) -> Any:
+def _parse_record(raw: bytes, where: str) -> Any:
     """Return the parsed record, or the BadRecordError."""
     hint = "mend it, or drop it"
     try:
@@ -220,7 +224,7 @@ def read_parquet(
     try:
         schema = pq.read_schema(file)
         if reading.column is None and holds_traces(schema.names):
-            yield from session_rows(_traces(path, file, groups, reading), reading)
+            yield from session_rows(_session_table(path, file, groups, reading), reading)
             return
         maker = RowMaker.of(Columns.of_schema(schema), str(path), reading)
         # As dictionaries, so that a value that occurs a million times is in memory once.
@@ -231,10 +235,10 @@ def read_parquet(
             batches = _group_batches(file, folded, group, maker.columns, at_once)
             yield from table_rows(path, maker, batches, reading, first=sum(sizes[:group]))
     except (pa.ArrowException, OSError, UnicodeError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged_file(path, error) from error
 
 
-def _traces(
+def _session_table(
     path: Path, file: IO[bytes], groups: Sequence[int] | None, reading: ReaderOptions
 ) -> Iterator[tuple[str, Any]]:
     """Yield the sessions of a table, one at a time."""
@@ -275,7 +279,7 @@ def read_arrow(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator[
             maker = RowMaker.of(Columns.of_schema(first.schema), str(path), reading)
             yield from table_rows(path, maker, chain([first], batches), reading)
     except (pa.ArrowException, OSError, UnicodeError, MessageError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged_file(path, error) from error
 
 
 def _arrow_batches(file: IO[bytes], most: int) -> Iterator[Any]:
@@ -301,7 +305,7 @@ def _rows_at_once(footer: Any, most: int) -> int:
     return max(1, min(BATCH_ROWS, most // max(size, 1)))
 
 
-def _damaged(path: Path, error: Exception) -> InputError:
+def _damaged_file(path: Path, error: Exception) -> InputError:
     return InputError(f"{path} is damaged: {first_line(error)}", "fetch the file again")
 
 

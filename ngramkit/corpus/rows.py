@@ -14,7 +14,7 @@ import numpy as np
 
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.corpus.agent_sessions.transcript import Copies
-from ngramkit.corpus.columns import Columns, choose_text_column, listed
+from ngramkit.corpus.columns import Columns, choose_text_column, list_columns
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.json_records import is_null, value_at
 from ngramkit.corpus.turns import is_turn, written_text
@@ -53,7 +53,7 @@ class ReaderOptions:
 Made = TypeVar("Made")
 
 
-def attempt(make: Callable[[], Made], skip_bad: bool) -> Made | Row:
+def make_or_skip(make: Callable[[], Made], skip_bad: bool) -> Made | Row:
     """Return make(); with `skip_bad`, turn a BadRecordError into a row without texts."""
     try:
         return make()
@@ -76,7 +76,7 @@ class RowMaker:
     @classmethod
     def of(cls, columns: Columns, where: str, reading: ReaderOptions) -> RowMaker:
         column = choose_text_column(columns, reading.column, where)
-        others = _first(LICENSE_COLUMNS, columns.top), _first(REPOSITORY_COLUMNS, columns.top)
+        others = _first_of(LICENSE_COLUMNS, columns.top), _first_of(REPOSITORY_COLUMNS, columns.top)
         return cls(column, *others, reading.join_turns, columns.top_of(column))
 
     @property
@@ -88,8 +88,10 @@ class RowMaker:
         """Make a row, or raise KeyError without the column, TypeError without text."""
         column = self.column
         value = record[column] if column in record else value_at(record, column)
-        licenses = _strings(record.get(self.license_column)) if self.license_column else ()
-        names = _strings(record.get(self.repository_column)) if self.repository_column else ()
+        licenses = _texts_of_value(record.get(self.license_column)) if self.license_column else ()
+        names = (
+            _texts_of_value(record.get(self.repository_column)) if self.repository_column else ()
+        )
         return self.row_of(value, licenses, names[0] if names else "")
 
     def row_of(self, value: Any, licenses: tuple[str, ...] = (), repository: str = "") -> Row:
@@ -110,11 +112,11 @@ def texts_of(value: Any) -> Sequence[str]:
     if is_null(value):
         return ("",)
     if isinstance(value, list):
-        return tuple(_turn(turn) for turn in value)
+        return tuple(_not_a_turn(turn) for turn in value)
     raise TypeError(f"it must be a text, got {type(value).__name__}")
 
 
-def _turn(turn: Any) -> str:
+def _not_a_turn(turn: Any) -> str:
     if isinstance(turn, str):
         return turn
     if isinstance(turn, Mapping):
@@ -124,11 +126,11 @@ def _turn(turn: Any) -> str:
     raise TypeError(f"a turn must be an object, got {type(turn).__name__}: {turn!r:.60}")
 
 
-def _first(names: Sequence[str], columns: Mapping[str, Any]) -> str | None:
+def _first_of(names: Sequence[str], columns: Mapping[str, Any]) -> str | None:
     return next((name for name in names if name in columns), None)
 
 
-def _strings(value: Any) -> tuple[str, ...]:
+def _texts_of_value(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     values = [value] if isinstance(value, str) else value
@@ -144,7 +146,7 @@ def record_rows(records: Iterable[tuple[str, Any]], reading: ReaderOptions) -> I
             return
         judged = begun if maker is None else chain(begun, records)
         for where, record in judged:
-            yield attempt(partial(_row, where, maker, record, reading), reading.skip_bad)
+            yield make_or_skip(partial(_read_row, where, maker, record, reading), reading.skip_bad)
 
 
 def look_ahead(
@@ -174,7 +176,7 @@ def _is_conversation(record: Any) -> bool:
     return isinstance(record, list) and bool(record) and all(map(is_turn, record))
 
 
-def _row(where: str, maker: RowMaker | None, record: Any, reading: ReaderOptions) -> Row:
+def _read_row(where: str, maker: RowMaker | None, record: Any, reading: ReaderOptions) -> Row:
     if maker is not None and type(record) is dict:
         return read_row(where, maker, record)
     if isinstance(record, BadRecordError):
@@ -183,7 +185,7 @@ def _row(where: str, maker: RowMaker | None, record: Any, reading: ReaderOptions
         return Row(("",))
     if (maker is None or maker.column) and not isinstance(record, str | Mapping):
         problem = f"{where} must be a text or an object, got {type(record).__name__}"
-        raise BadRecordError(problem, _remedy(record))
+        raise BadRecordError(problem, _how_to_mend(record))
     if maker is None:
         columns = Columns()
         columns.add(record)
@@ -191,7 +193,7 @@ def _row(where: str, maker: RowMaker | None, record: Any, reading: ReaderOptions
     return read_row(where, maker, record)
 
 
-def _remedy(record: Any) -> str:
+def _how_to_mend(record: Any) -> str:
     return "decode it, or drop it" if isinstance(record, bytes) else "mend it, or drop it"
 
 
@@ -208,13 +210,13 @@ def read_row(where: str, maker: RowMaker, record: Any) -> Row:
         raise TypeError(f"it must be {wanted}, got {type(record).__name__}")
     except KeyError as error:
         fault = f"has no {maker.column!r}" if maker.column else "is an object among texts"
-        hint = f"mend it, or drop it; its columns: {listed(record)}"
+        hint = f"mend it, or drop it; its columns: {list_columns(record)}"
         raise BadRecordError(f"cannot read {where}: it {fault}", hint) from error
     except TypeError as error:
         value = record.get(maker.column) if isinstance(record, Mapping) else record
         other = "choose another column, or " if maker.column else ""
         raise BadRecordError(
-            f"cannot read {where}: {error}", f"{other}{_remedy(value)}", option="column"
+            f"cannot read {where}: {error}", f"{other}{_how_to_mend(value)}", option="column"
         ) from error
 
 
@@ -239,13 +241,13 @@ def table_rows(
 ) -> Iterator[Row]:
     """Yield rows, numbered from `first` in errors."""
     for batch in batches:
-        for number, record in enumerate(_records(where, maker, batch, reading), first):
+        for number, record in enumerate(_convert_records(where, maker, batch, reading), first):
             make = partial(read_row, f"{where}, row {number}", maker, record)
-            yield attempt(make, reading.skip_bad)
+            yield make_or_skip(make, reading.skip_bad)
         first += batch.num_rows
 
 
-def _records(
+def _convert_records(
     where: Path | str, maker: RowMaker, batch: Any, reading: ReaderOptions
 ) -> Iterator[dict[str, Any]]:
     """Convert about `max_document` bytes at a time."""

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from ngramkit.basics.errors import BadRecordError, InputError
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit.corpus.columns import Columns, Holds
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.rows import (
     MAX_VALUES,
     ReaderOptions,
     RowMaker,
-    attempt,
+    make_or_skip,
     require_text,
     too_many_values,
 )
@@ -56,7 +56,7 @@ def read_separated(
 
     while True:
         try:
-            yield attempt(row, reading.skip_bad)
+            yield make_or_skip(row, reading.skip_bad)
         except StopIteration:
             return
 
@@ -73,7 +73,7 @@ class _Table:
         )  # process-wide; `most` bounds this table
         self.where, self.width = name, 0
         self._file, self._most, self._name = file, most, name
-        head = _head(file, most)
+        head = _first_bytes(file, most)
         require_utf_8(b"".join(head[:1]), name)
         self._again = io.BytesIO(b"".join(head))  # lines to read before the file's
         self._first = 1  # number of the csv reader's first line
@@ -82,7 +82,7 @@ class _Table:
             self._again.seek(len(head[0]))
             self._first = 2
         else:
-            separator = _separator(head, separator, name)
+            separator = _find_separator(head, separator, name)
         self._separator = separator
         self._mark = separator.encode()
         self._span = bytearray()  # lines of the current row
@@ -123,7 +123,7 @@ class _Table:
                 return row
 
     def wrong_width(self, row: Sequence[str]) -> str:
-        values, columns = many(len(row), "value"), many(self.width, "column")
+        values, columns = counted(len(row), "value"), counted(self.width, "column")
         return f"{self.where} has {values} for {columns}"
 
     def _has_stray_quote(self, row: Sequence[str]) -> bool:
@@ -148,7 +148,7 @@ class _Table:
         raise BadRecordError(problem, "mend its quotes, or drop it")
 
 
-def _head(file: IO[bytes], most: int) -> list[bytes]:
+def _first_bytes(file: IO[bytes], most: int) -> list[bytes]:
     head: list[bytes] = []
     while len(head) < SAMPLE_LINES and sum(map(len, head)) < SAMPLE_BYTES:
         if not (line := file.readline(most + 1)):
@@ -157,7 +157,7 @@ def _head(file: IO[bytes], most: int) -> list[bytes]:
     return head
 
 
-def _separator(head: Sequence[bytes], usual: str, name: str) -> str:
+def _find_separator(head: Sequence[bytes], usual: str, name: str) -> str:
     """Return `usual`, or another separator that splits all lines into as many columns."""
     lines = [text for line in head if (text := line.decode("utf-8", "replace")).strip()]
     if len(lines) < 2 or usual in lines[0]:

@@ -23,7 +23,7 @@ from ngramkit.corpus.hub import columns_of, dataset_errors
 from ngramkit.corpus.rows import (
     ReaderOptions,
     RowMaker,
-    attempt,
+    make_or_skip,
     record_rows,
     require_text,
     table_rows,
@@ -78,7 +78,7 @@ def read_texts(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
     else:
         rows = _item_rows(texts, name, reading)
     for number, row in enumerate(rows):
-        yield attempt(partial(_checked, row, f"{name}, row {number}"), reading.skip_bad)
+        yield make_or_skip(partial(_require_row, row, f"{name}, row {number}"), reading.skip_bad)
 
 
 def _is_iterable(texts: Any) -> bool:
@@ -95,7 +95,7 @@ def _no_corpus(given: object, hint: str) -> UsageError:
     )
 
 
-def _checked(row: Row, where: str) -> Row:
+def _require_row(row: Row, where: str) -> Row:
     for text in row.texts:
         require_text(text, where)
     return row
@@ -117,9 +117,9 @@ def _arrow_rows(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
     import pyarrow as pa
 
     try:
-        batches = _batches(texts)
+        batches = _record_batches(texts)
     except (pa.ArrowException, ValueError) as error:
-        items = _items(texts)
+        items = _rows_of_columns(texts)
         if items is None:
             raise _not_arrow(name, error) from error
         yield from _item_rows(items, name, reading)
@@ -144,7 +144,7 @@ def _not_arrow(name: str, error: Exception) -> InputError:
     )
 
 
-def _items(texts: Any) -> Iterable[Any] | None:
+def _rows_of_columns(texts: Any) -> Iterable[Any] | None:
     """Return the rows of columns that Arrow rejects, or None."""
     if not hasattr(texts, "columns"):
         return texts if isinstance(texts, Iterable) else None
@@ -154,7 +154,7 @@ def _items(texts: Any) -> Iterable[Any] | None:
     return (dict(zip(texts.columns, row, strict=True)) for row in rows)
 
 
-def _batches(table: Any) -> Any:
+def _record_batches(table: Any) -> Any:
     """Return a pyarrow.RecordBatchReader; None for a single column."""
     import pyarrow as pa
 

@@ -32,8 +32,8 @@ from ngramkit.formats.tokenizer_record import (
     FINGERPRINT_FORM,
     PROBE_TEXTS,
     TokenizerRecord,
-    encodes,
-    fingerprint,
+    encode_probes,
+    tokenizer_fingerprint,
 )
 from ngramkit.gguf.model_folders import find_gguf, tokenizer_folder
 
@@ -264,7 +264,7 @@ def load_tokenizer(
             text = files.text(TOKENIZER)
             if text not in EMBEDDED:
                 parsed = Tokenizer.from_str(text)
-                EMBEDDED[text] = parsed, digests(parsed)
+                EMBEDDED[text] = parsed, tokenizer_digests(parsed)
             backend, known = EMBEDDED[text]
         elif TOKENIZER not in files and not trust_remote_code and _has_no_tokenizer(files.source):
             raise InputError(
@@ -279,7 +279,7 @@ def load_tokenizer(
         record = TokenizerRecord(
             id=model,
             eos=None if eos is None else backend.token_to_id(eos),
-            **(known or digests(backend))._asdict(),
+            **(known or tokenizer_digests(backend))._asdict(),
         )
     except BaseException as error:
         refuse_fault(error, model)
@@ -303,19 +303,19 @@ def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> tup
     versions = [version_of("transformers"), tokenizers.__version__]
     decisive = json.dumps([CACHE_VERSION, versions, source, contents, DECISIVE_PARTS, PROBE_TEXTS])
     key = f"{hashlib.sha256(decisive.encode()).hexdigest()}.txt"
-    cached = _parse(TOKENIZER_CACHE.get(key) or "")
+    cached = _parse_cached(TOKENIZER_CACHE.get(key) or "")
     if cached is not None:
         return cached
     _require_safe(files)
     backend, special = _load_by_transformers(model, files, revision, trust_remote_code=False)
-    known = digests(backend)
+    known = tokenizer_digests(backend)
     facts = {"special": special, "encode_special_tokens": backend.encode_special_tokens}
     head = json.dumps({**facts, "digests": known._asdict()})
     TOKENIZER_CACHE.put(key, f"{head}\n{backend.to_str()}")
     return (backend, special), known
 
 
-def _parse(text: str) -> tuple[Loaded, Digests] | None:
+def _parse_cached(text: str) -> tuple[Loaded, Digests] | None:
     """Parse a cache entry: a line of JSON, then the tokenizers.Tokenizer as JSON."""
     head, _, body = text.partition("\n")
     try:
@@ -409,7 +409,7 @@ def refuse_fault(error: BaseException, model: str) -> None:
         ) from error
 
 
-def digests(backend: Any) -> Digests:
+def tokenizer_digests(backend: Any) -> Digests:
     vocabulary = backend.get_vocab(with_added_tokens=True)
-    how = encodes(vocabulary, lambda text: backend.encode(text, add_special_tokens=False).ids)
-    return Digests(max(vocabulary.values()) + 1, fingerprint(backend), how)
+    how = encode_probes(vocabulary, lambda text: backend.encode(text, add_special_tokens=False).ids)
+    return Digests(max(vocabulary.values()) + 1, tokenizer_fingerprint(backend), how)

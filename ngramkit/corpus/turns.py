@@ -70,8 +70,8 @@ def role_of(turn: Any) -> str:
 
 def turn_text(turn: Mapping[str, Any], unread: Unread | None = None) -> str:
     """Return a turn's text and tool calls, without thoughts, or raise BadTurnError."""
-    plain = _plain(turn)
-    return _joined(_parts(turn, unread)) if plain is None else plain
+    plain = _plain_content(turn)
+    return _join_parts(_parts_of_turn(turn, unread)) if plain is None else plain
 
 
 def written_text(turn: Mapping[str, Any], unread: Unread | None = None) -> str:
@@ -80,12 +80,12 @@ def written_text(turn: Mapping[str, Any], unread: Unread | None = None) -> str:
     >>> written_text({"reasoning": "Two.", "content": "<think>Two.</think>4"})
     '<think>Two.</think>4'
     """
-    plain = _plain(turn)
+    plain = _plain_content(turn)
     if plain is not None:
         return plain
-    parts = _parts(turn, unread)
+    parts = _parts_of_turn(turn, unread)
     thoughts = "\n".join(part for kind, part in parts if kind == "think")
-    text = _joined(parts)
+    text = _join_parts(parts)
     if not thoughts or thoughts.strip() in text:
         return text
     if not text:  # cut off while thinking
@@ -99,7 +99,7 @@ def content_text(content: Any, unread: Unread | None = None) -> str:
     >>> content_text([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])
     'ab'
     """
-    return _joined(_content(content, unread))
+    return _join_parts(_parts_of_content(content, unread))
 
 
 def tool_call_text(call: Any) -> str:
@@ -123,7 +123,7 @@ def to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _plain(turn: Mapping[str, Any]) -> str | None:
+def _plain_content(turn: Mapping[str, Any]) -> str | None:
     content = turn.get("content", turn.get("value"))
     return content if isinstance(content, str) and MORE_THAN_TEXT.isdisjoint(turn) else None
 
@@ -131,12 +131,12 @@ def _plain(turn: Mapping[str, Any]) -> str | None:
 Part = tuple[str, str]  # kind ("text", "block" or "think"), text
 
 
-def _parts(turn: Mapping[str, Any], unread: Unread | None) -> list[Part]:
+def _parts_of_turn(turn: Mapping[str, Any], unread: Unread | None) -> list[Part]:
     kind = turn.get("type")
     if kind in TOOL_CALL_ITEMS:
         return [("block", tool_call_text(turn))]
     if kind == "function_call_output":
-        return _content(turn.get("output"), unread)
+        return _parts_of_content(turn.get("output"), unread)
     if kind == "reasoning":
         return [("think", content_text(turn.get("content") or turn.get("summary"), unread))]
     calls = turn.get("tool_calls") or []
@@ -147,7 +147,7 @@ def _parts(turn: Mapping[str, Any], unread: Unread | None) -> list[Part]:
     thoughts = (turn.get(key) for key in ("reasoning_content", "reasoning", "thinking"))
     thought = next((each for each in thoughts if isinstance(each, str) and each), "")
     if not thought and isinstance(turn.get("reasoning_details"), list):
-        thought = _joined(_content(turn["reasoning_details"], unread))
+        thought = _join_parts(_parts_of_content(turn["reasoning_details"], unread))
     named = sorted(
         (key for key in ("content", "value", "parts") if key in turn),
         key=lambda key: turn[key] is None,
@@ -158,11 +158,11 @@ def _parts(turn: Mapping[str, Any], unread: Unread | None) -> list[Part]:
     if name is None and not calls and not thought:
         raise BadTurnError("a message must have content")
     parts = [("think", thought)] if thought else []
-    parts += _content(turn[name], unread) if name else []
+    parts += _parts_of_content(turn[name], unread) if name else []
     return parts + [("block", tool_call_text(call)) for call in calls]
 
 
-def _content(content: Any, unread: Unread | None) -> list[Part]:
+def _parts_of_content(content: Any, unread: Unread | None) -> list[Part]:
     if content is None:
         return []
     if isinstance(content, str):
@@ -171,10 +171,10 @@ def _content(content: Any, unread: Unread | None) -> list[Part]:
         raise BadTurnError(
             f"a message's content must be a text or a list of parts, got {type(content).__name__}"
         )
-    return [_part(part, unread) for part in content]
+    return [_part_of_content(part, unread) for part in content]
 
 
-def _part(part: Any, unread: Unread | None) -> Part:
+def _part_of_content(part: Any, unread: Unread | None) -> Part:
     if isinstance(part, str):
         return "text", part
     if isinstance(part, OBJECT):
@@ -195,7 +195,7 @@ def _part(part: Any, unread: Unread | None) -> Part:
     return "text", ""
 
 
-def _joined(parts: list[Part]) -> str:
+def _join_parts(parts: list[Part]) -> str:
     """Join all parts but thoughts."""
     shown = [part for part in parts if part[0] != "think"]
     runs = [

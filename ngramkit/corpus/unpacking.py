@@ -45,7 +45,7 @@ class DamagedError(ValueError):
 ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, DamagedError)  # while reading a damaged file
 
 
-def whole(file: IO[bytes], most: int, where: str, head: bytes = b"") -> bytes:
+def read_whole(file: IO[bytes], most: int, where: str, head: bytes = b"") -> bytes:
     """Read a file whose beginning is `head`; raise InputError beyond `most` bytes."""
     raw = head + file.read(most + 1 - len(head)) if len(head) <= most else head
     if len(raw) > most:
@@ -53,7 +53,7 @@ def whole(file: IO[bytes], most: int, where: str, head: bytes = b"") -> bytes:
     return raw
 
 
-def lines(
+def non_blank_lines(
     file: IO[bytes], most: int, where: str, hint: str = HOW_TO_SHRINK, head: bytes = b""
 ) -> Iterator[tuple[int, bytes]]:
     r"""Yield (number, line) of non-blank lines, without a byte order mark.
@@ -142,10 +142,10 @@ def _beginning(file: Any) -> bytes:
 
 def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     with open_stream(path) as raw, decompress(raw, path) as file:
-        yield from lines(file, MAX_DOCUMENT, str(path), "leave it out")
+        yield from non_blank_lines(file, MAX_DOCUMENT, str(path), "leave it out")
 
 
-def damaged(what: str, error: Exception) -> InputError:
+def damaged_file(what: str, error: Exception) -> InputError:
     if "ictionary" in str(error):
         return InputError(
             f"cannot unpack {what}: it was compressed with a zstd dictionary",
@@ -189,11 +189,13 @@ def require_bounded(file: IO[bytes], size: int, most: int) -> None:
     """
     place = file.tell()
     try:
-        while header := _metadata(file, size):
-            field, body = _field(header, _follow(header), 3), file.tell()
+        while header := _next_metadata(file, size):
+            field, body = _table_field(header, _follow_offset(header), 3), file.tell()
             length = int(struct.unpack_from("<q", header, field)[0]) if field else 0
             end = _require_inside(body, length, size)
-            unpacked = sum(_unpacked(file, body, end, *each) for each in _buffers(header))
+            unpacked = sum(
+                _unpacked_size(file, body, end, *each) for each in _compressed_buffers(header)
+            )
             if unpacked > most:
                 raise MessageError(f"a batch would unpack to {unpacked:,} bytes")
             file.seek(end)
@@ -203,7 +205,7 @@ def require_bounded(file: IO[bytes], size: int, most: int) -> None:
         file.seek(place)
 
 
-def _metadata(file: IO[bytes], size: int) -> bytes:
+def _next_metadata(file: IO[bytes], size: int) -> bytes:
     """Read the next metadata; b"" at the end."""
     start = file.read(4)
     if start == b"\xff\xff\xff\xff":
@@ -219,7 +221,7 @@ def _require_inside(place: int, length: int, size: int) -> int:
     return place + length
 
 
-def _field(header: bytes, table: int, number: int) -> int:
+def _table_field(header: bytes, table: int, number: int) -> int:
     """Return the offset of a flatbuffer table's field, 0 if missing."""
     (back,) = struct.unpack_from("<i", header, table)
     vtable = table - back
@@ -232,29 +234,29 @@ def _field(header: bytes, table: int, number: int) -> int:
     return table + place if place else 0
 
 
-def _follow(header: bytes, place: int = 0) -> int:
+def _follow_offset(header: bytes, place: int = 0) -> int:
     return place + int(struct.unpack_from("<I", header, place)[0])
 
 
-def _buffers(header: bytes) -> Iterator[tuple[int, int]]:
+def _compressed_buffers(header: bytes) -> Iterator[tuple[int, int]]:
     """Yield (offset, length) of compressed buffers."""
     dictionary, batch = 2, 3  # the kinds of messages that have buffers
-    message = _follow(header)
-    kind, content = _field(header, message, 1), _field(header, message, 2)
+    message = _follow_offset(header)
+    kind, content = _table_field(header, message, 1), _table_field(header, message, 2)
     if not kind or not content:
         return
-    table = _follow(header, content)
+    table = _follow_offset(header, content)
     if header[kind] == dictionary:
-        content = _field(header, table, 1)
+        content = _table_field(header, table, 1)
         if not content:
             return
-        table = _follow(header, content)
+        table = _follow_offset(header, content)
     elif header[kind] != batch:
         return
-    listed = _field(header, table, 2)
-    if not listed or not _field(header, table, 3):  # nothing is compressed
+    listed = _table_field(header, table, 2)
+    if not listed or not _table_field(header, table, 3):  # nothing is compressed
         return
-    vector = _follow(header, listed)
+    vector = _follow_offset(header, listed)
     (count,) = struct.unpack_from("<I", header, vector)
     for i in range(count):
         offset, length = struct.unpack_from("<qq", header, vector + 4 + 16 * i)
@@ -262,7 +264,7 @@ def _buffers(header: bytes) -> Iterator[tuple[int, int]]:
             yield offset, length
 
 
-def _unpacked(file: IO[Any], body: int, end: int, offset: int, length: int) -> int:
+def _unpacked_size(file: IO[Any], body: int, end: int, offset: int, length: int) -> int:
     if min(offset, length) < 0 or body + offset + length > end or length < 8:
         raise MessageError("a buffer ends beyond its message")
     file.seek(body + offset)

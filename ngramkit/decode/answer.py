@@ -181,7 +181,7 @@ def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
                 drafter=choice,
                 template=None if template is None else template.name,
                 budget=decoder.shown_budget,
-                again=functools.partial(_compare, decoder, tokens, choice),
+                again=functools.partial(_compare_prompt, decoder, tokens, choice),
             )
         )
         if run.ended_by == "interrupt":
@@ -223,7 +223,7 @@ def set_up(
     return replace(decoder, references=references), choice, template, encoded
 
 
-def _compare(decoder: Decoder, prompt: TokenArray, choice: DrafterChoice) -> Comparison:
+def _compare_prompt(decoder: Decoder, prompt: TokenArray, choice: DrafterChoice) -> Comparison:
     from ngramkit.decode.compare import compare, plain_model
 
     make = functools.partial(choice.load, forgetful=True)

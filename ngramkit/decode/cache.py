@@ -152,8 +152,8 @@ class RecurrentLayer(LinearAttentionLayer):
     def begin(self, held: LayerStates, rows: int) -> None:
         for number in range(self.number_of_states):
             convolution, summed = held.convolutions.get(number), held.sums.get(number)
-            self.conv_states[number] = _spread(convolution, rows)
-            self.recurrent_states[number] = _spread(summed, rows)
+            self.conv_states[number] = _repeat_rows(convolution, rows)
+            self.recurrent_states[number] = _repeat_rows(summed, rows)
             self.is_conv_states_initialized[number] = convolution is not None
             self.is_recurrent_states_initialized[number] = summed is not None
             self.has_previous_state[number] = held.follows.get(number, False)
@@ -161,7 +161,10 @@ class RecurrentLayer(LinearAttentionLayer):
 
     def ends(self, row: int, left_out: int) -> LayerStates:
         """Return the row's states `left_out` tokens before the pass's end."""
-        convolutions, sums = _present(self.conv_states), _present(self.recurrent_states)
+        convolutions, sums = (
+            _existing_states(self.conv_states),
+            _existing_states(self.recurrent_states),
+        )
         for number, state in convolutions.items() if left_out else ():
             width, inputs = state.shape[-1], self._inputs[number]
             convolutions[number] = inputs[..., : inputs.shape[-1] - left_out][..., -width:]
@@ -253,9 +256,9 @@ def _layers(config: Any) -> list[Any]:
     return list(DynamicCache(config=config).layers)
 
 
-def _present(states: Any) -> States:
+def _existing_states(states: Any) -> States:
     return {number: state for number, state in states.items() if state is not None}
 
 
-def _spread(state: torch.Tensor | None, rows: int) -> torch.Tensor | None:
+def _repeat_rows(state: torch.Tensor | None, rows: int) -> torch.Tensor | None:
     return None if state is None else state.repeat(rows, *[1] * (state.dim() - 1))

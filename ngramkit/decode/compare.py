@@ -20,7 +20,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import OtherPrograms, free_memory
 from ngramkit.budget.auto import compile_kernels
 from ngramkit.decode.decoder import Decoder
-from ngramkit.decode.generation import applied, generate_options, prepare_call
+from ngramkit.decode.generation import applied_settings, generate_options, prepare_call
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run
 from ngramkit.decode.options import GENERATE, TRANSFORMERS_WAYS
@@ -28,7 +28,7 @@ from ngramkit.decode.packed_weights import (
     is_packed,
     packed_bytes,
     packed_weights_of,
-    unpacked,
+    plain_copy,
 )
 from ngramkit.decode.result import Clock, Decoded
 from ngramkit.decode.threads import Threads
@@ -130,7 +130,7 @@ def compare(
 
     def write(catch_up: CatchUp) -> None:
         assert plain is not None
-        written.append(_generate(replace(decoder, model=plain), prompt, {}, catch_up))
+        written.append(_write_by_generate(replace(decoder, model=plain), prompt, {}, catch_up))
 
     beside = None if plain is None else write
     started, others = time.perf_counter(), OtherPrograms()
@@ -143,8 +143,8 @@ def compare(
                 drafted, baseline = in_lockstep(runs, beside)
             generated = written.pop() if written else None
         else:
-            baseline = _finished(alone.complete(prompt, NoDraft()))
-            drafted = _finished(decoder.complete(prompt, drafter))
+            baseline = _require_finished(alone.complete(prompt, NoDraft()))
+            drafted = _require_finished(decoder.complete(prompt, drafter))
             generated = None if plain is None else answer_by(GENERATE, plain)(decoder, prompt)
         comparisons.append(Comparison(drafted, baseline, generate=generated))
         if time.perf_counter() - started > ENOUGH_SECONDS:
@@ -169,7 +169,7 @@ def warm_up(decoder: Decoder, prompt: TokenArray, drafter: Drafter) -> None:
     if decoder.is_auto and not isinstance(drafter, NoDraft):
         compile_kernels()
     short = decoder.with_options(max_new_tokens=WARM_UP_TOKENS, stop=())
-    _finished(short.complete(prompt[-WARM_UP_TOKENS:], drafter))
+    _require_finished(short.complete(prompt[-WARM_UP_TOKENS:], drafter))
 
 
 def in_lockstep(
@@ -202,7 +202,7 @@ def in_lockstep(
     return [run.result() for run in runs]
 
 
-def _finished(run: Decoded) -> Decoded:
+def _require_finished(run: Decoded) -> Decoded:
     if run.ended_by == "interrupt":
         raise KeyboardInterrupt
     return run
@@ -215,11 +215,11 @@ def _quickest(runs: Sequence[Decoded]) -> Decoded:
 def parting_of(found: Comparison, decoder: Decoder, prompt: TokenArray) -> Parting | None:
     for of, other in (("generate", found.generate), ("no drafts", found.baseline)):
         if other is not None and not found.drafted.same_tokens(other):
-            return part(decoder, prompt, found.drafted.token_ids, other.token_ids, of)
+            return where_answers_part(decoder, prompt, found.drafted.token_ids, other.token_ids, of)
     return None
 
 
-def part(
+def where_answers_part(
     decoder: Decoder, prompt: TokenArray, ours: TokenArray, theirs: TokenArray, of: str
 ) -> Parting:
     """Return where two different answers, int32[n] each, differ."""
@@ -241,7 +241,7 @@ def _distance_to_best(decoder: Decoder, prompt: TokenArray, tokens: TokenArray) 
     with torch.inference_mode():
         logits = model.model(input_ids=ids, use_cache=False).logits[:, -1]
         kind, scores = torch.finfo(logits.dtype), logits.float()
-        if applied(model, sampling):
+        if applied_settings(model, sampling):
             options = generate_options(model, sampling, max_length=len(whole) + 1)
             scores = prepare_call(model, prompt, options).processors(ids, scores)
     best = float(scores.max())
@@ -252,7 +252,9 @@ def _distance_to_best(decoder: Decoder, prompt: TokenArray, tokens: TokenArray) 
 
 def answer_by(name: str, model: LanguageModel) -> Callable[[Decoder, TokenArray], Decoded]:
     def answer(decoder: Decoder, prompt: TokenArray) -> Decoded:
-        write = partial(_generate, replace(decoder, model=model), prompt, TRANSFORMERS_WAYS[name])
+        write = partial(
+            _write_by_generate, replace(decoder, model=model), prompt, TRANSFORMERS_WAYS[name]
+        )
         threads = decoder.threads
         if threads is None:
             return write()
@@ -270,7 +272,7 @@ def plain_model(decoder: Decoder) -> LanguageModel | None:
     model = decoder.model.model
     if not _is_plain(decoder) or 2 * packed_bytes(model) > free_memory():
         return None
-    return replace(decoder.model, model=unpacked(model))
+    return replace(decoder.model, model=plain_copy(model))
 
 
 def _is_plain(decoder: Decoder) -> bool:
@@ -286,7 +288,7 @@ def require_plain(decoder: Decoder) -> None:
         )
 
 
-def _generate(
+def _write_by_generate(
     decoder: Decoder,
     prompt: TokenArray,
     options: dict[str, Any],

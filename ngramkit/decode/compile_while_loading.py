@@ -64,16 +64,16 @@ def compile_meanwhile(drafters: Iterable[str], vocabulary: int) -> Iterator[None
 @functools.cache
 def start_compiling(tasks: tuple[str, ...]) -> subprocess.Popen[str] | None:
     missing = [task for task in tasks if not is_done(task)]
-    if not missing or cores() < 2 or code_folder.folder() is None:
+    if not missing or cores() < 2 or code_folder.machine_code_folder() is None:
         return None
     code_folder.announce_compiling()
     with contextlib.suppress(OSError):
-        return start(PROGRAM, missing, out=subprocess.DEVNULL, errors=subprocess.DEVNULL)
+        return start_program(PROGRAM, missing, out=subprocess.DEVNULL, errors=subprocess.DEVNULL)
     return None
 
 
 def is_done(task: str) -> bool:
-    folder = code_folder.folder()
+    folder = code_folder.machine_code_folder()
     names = (task, task.partition("@")[0])
     return folder is not None and any((folder / done_file(name)).exists() for name in names)
 
@@ -87,8 +87,10 @@ def needs_artifacts(drafter: str) -> bool:
     return entry.required and bool(entry.sources)
 
 
-def start(program: str, tasks: Sequence[str], *, out: int, errors: int) -> subprocess.Popen[str]:
-    folder = code_folder.folder()
+def start_program(
+    program: str, tasks: Sequence[str], *, out: int, errors: int
+) -> subprocess.Popen[str]:
+    folder = code_folder.machine_code_folder()
     env = {} if folder is None else {code_folder.CACHE_VARIABLE: str(folder)}
     return start_python(
         program, *tasks, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=errors
@@ -103,7 +105,7 @@ def run_tasks(run: Callable[[str, Path], None]) -> None:
     """Run each task in sys.argv; print the kernels that it has compiled, a line of JSON a task."""
     from ngramkit.kernels import jit
 
-    folder, known = code_folder.folder(), Counter[str]()
+    folder, known = code_folder.machine_code_folder(), Counter[str]()
     for task in sys.argv[1:]:
         with tempfile.TemporaryDirectory(prefix="ngramkit-warm-") as scratch:
             run(task, Path(scratch))

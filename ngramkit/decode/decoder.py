@@ -14,7 +14,7 @@ from ngramkit.budget.costs import MAX_NODES
 from ngramkit.budget.profile import Profile
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
 from ngramkit.decode.ends import StopStrings
-from ngramkit.decode.generation import choice_and_stop_of, either
+from ngramkit.decode.generation import choice_and_stop_of, either_ends
 from ngramkit.decode.kept_costs import keep_costs, learnt_costs, profile_file
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run, decode
@@ -158,7 +158,7 @@ class Decoder:
         )
         if options.stop:
             strings = StopStrings(model.tokenizer.backend, prompt, options.stop).completed_by
-            stop = strings if stop is None else either(stop, strings)
+            stop = strings if stop is None else either_ends(stop, strings)
         return replace(request, choice=choice, stop=stop)
 
     def _open(self, request: Request) -> ResumableVerifier:

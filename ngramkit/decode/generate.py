@@ -28,7 +28,7 @@ from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.request import Request
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.sampling import ProcessedChoice, draw_as_generate, likeliest
+from ngramkit.decode.sampling import ProcessedChoice, draw_as_generate, likeliest_tokens
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.checked import require_drafter
@@ -161,7 +161,7 @@ def custom_generate(
         )
         for ids, pad in zip(input_ids, padding, strict=True)
     ]
-    draw = draw_as_generate if generation_config.do_sample else likeliest
+    draw = draw_as_generate if generation_config.do_sample else likeliest_tokens
     is_plain = not (logits_processor or ends.others or generation_config.do_sample)
 
     def put(tokens: torch.Tensor) -> None:
@@ -170,7 +170,7 @@ def custom_generate(
 
     if len(requests) > 1 and not (is_plain and streamer is None):
         _require_own(drafters, options)
-        pad = _pad(generation_config) if ends.has_eos else None
+        pad = _pad_token(generation_config) if ends.has_eos else None
         how = (logits_processor, stopping_criteria, draw, pad, put)
         whole = decode_rows(decoder, requests, drafters, input_ids, *how)
     else:
@@ -183,7 +183,7 @@ def custom_generate(
             decoder.decode(request, row_drafter, None if streamer is None else sink)
             for request, row_drafter in zip(requests, drafters, strict=True)
         ]
-        whole = _padded(input_ids, runs, generation_config)
+        whole = _pad_outputs(input_ids, runs, generation_config)
     if streamer is not None:
         streamer.end()
     if generation_config.return_dict_in_generate:
@@ -223,7 +223,7 @@ def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
     return [drafter] * rows  # its `start` begins each row
 
 
-def _padded(ids: torch.Tensor, runs: list[Decoded], config: Any) -> torch.Tensor:
+def _pad_outputs(ids: torch.Tensor, runs: list[Decoded], config: Any) -> torch.Tensor:
     """Return prompts and output, int64[rows, longest], padded on the right."""
     if any(run.ended_by == "interrupt" for run in runs):
         raise KeyboardInterrupt
@@ -232,11 +232,11 @@ def _padded(ids: torch.Tensor, runs: list[Decoded], config: Any) -> torch.Tensor
         for row, run in zip(ids, runs, strict=True)
     ]
     uneven = len({len(row) for row in rows}) > 1
-    value = int(_pad(config)) if uneven else 0
+    value = int(_pad_token(config)) if uneven else 0
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=value)
 
 
-def _pad(config: Any) -> torch.Tensor:
+def _pad_token(config: Any) -> torch.Tensor:
     pad: torch.Tensor | None = config._pad_token_tensor
     if pad is None:
         raise UsageError(

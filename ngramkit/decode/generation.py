@@ -17,7 +17,13 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.progress import Reporter
 from ngramkit.decode.base import Choice, Stop
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.sampling import GreedyChoice, ProcessedChoice, Sampling, Seeded, likeliest
+from ngramkit.decode.sampling import (
+    GreedyChoice,
+    ProcessedChoice,
+    Sampling,
+    Seeded,
+    likeliest_tokens,
+)
 from ngramkit.drafters.base import TokenArray
 
 # Settings that change the output, with the values that have no effect.
@@ -62,7 +68,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 EXACT_CACHES = (None, "dynamic", "static", "hybrid", "sliding_window", "offloaded")
 
 
-def applied(model: LanguageModel, sampling: Sampling) -> dict[str, Any]:
+def applied_settings(model: LanguageModel, sampling: Sampling) -> dict[str, Any]:
     """Return the generation config's settings that change the output."""
     names = APPLIED if sampling.greedy else {**APPLIED, **APPLIED_TO_SAMPLES}
     return asked_of(model.model.generation_config, names)
@@ -81,24 +87,24 @@ def refuse_unsupported_settings(model: LanguageModel) -> None:
         refused["cache_implementation"] = config.cache_implementation
     for name, value in refused.items():
         raise UsageError(
-            f"cannot decode {model.name}: its generation config sets {_shown(name, value)}",
+            f"cannot decode {model.name}: its generation config sets {_show_setting(name, value)}",
             f"take {name} out of generation_config.json",
         )
 
 
 def report_applied(model: LanguageModel, sampling: Sampling, reporter: Reporter) -> None:
-    settings = applied(model, sampling)
+    settings = applied_settings(model, sampling)
     if settings:
-        named = ", ".join(_shown(name, value) for name, value in settings.items())
+        named = ", ".join(_show_setting(name, value) for name, value in settings.items())
         reporter.note(f"applying {named} from the model's generation config")
 
 
 def applied_facts(model: LanguageModel, sampling: Sampling) -> dict[str, Any]:
-    settings = {name: repr(value) for name, value in applied(model, sampling).items()}
+    settings = {name: repr(value) for name, value in applied_settings(model, sampling).items()}
     return {"generation": settings} if settings else {}
 
 
-def _shown(name: str, value: Any) -> str:
+def _show_setting(name: str, value: Any) -> str:
     return f"{name} {reprlib.repr(value)}"
 
 
@@ -185,12 +191,12 @@ def choice_and_stop_of(
     model: LanguageModel, prompt: TokenArray, sampling: Sampling, *, max_length: int
 ) -> tuple[Choice, Stop | None]:
     """Return the choice of tokens after the prompt, int32[n], and further criteria."""
-    if sampling.greedy and not applied(model, sampling):
+    if sampling.greedy and not applied_settings(model, sampling):
         return GreedyChoice(), None
     options = generate_options(model, sampling, max_length=max_length)
     ids, processors, criteria, config = prepare_call(model, prompt, options)
     others = ends_of(criteria, config).others
-    draw = likeliest if sampling.greedy else Seeded(sampling.seed).draw
+    draw = likeliest_tokens if sampling.greedy else Seeded(sampling.seed).draw
     return ProcessedChoice(processors, ids, draw), stop_of(others, ids) if others else None
 
 
@@ -237,5 +243,5 @@ def stop_of(criteria: Sequence[Any], ids: torch.Tensor) -> Stop:
     return stop
 
 
-def either(one: Stop, other: Stop) -> Stop:
+def either_ends(one: Stop, other: Stop) -> Stop:
     return lambda token: one(token) | other(token)

@@ -19,7 +19,7 @@ import torch
 
 from ngramkit.basics.errors import InputError, first_line
 from ngramkit.basics.machine import require_package
-from ngramkit.gguf.header import EXTRA, Header, broken, read_header
+from ngramkit.gguf.header import EXTRA, Header, damaged_gguf, read_header
 from ngramkit.gguf.model_folders import model_part, tokenizer_folder
 from ngramkit.gguf.tokenizer import end_ids
 
@@ -35,10 +35,10 @@ def model_folder(path: Path) -> Path:
     Raises InputError for a damaged file or an unsupported architecture, UsageError without gguf or
     accelerate.
     """
-    return model_part(path, "model", lambda folder: _convert(path, folder))
+    return model_part(path, "model", lambda folder: _convert_gguf(path, folder))
 
 
-def _convert(path: Path, folder: Path) -> None:
+def _convert_gguf(path: Path, folder: Path) -> None:
     for package in ("gguf", "accelerate"):
         require_package(package, "read the weights of a GGUF file", EXTRA)
     header = read_header(path)
@@ -60,7 +60,7 @@ def _convert(path: Path, folder: Path) -> None:
     )
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # transformers always shows a bar
-            model = _plain(header, dtype)
+            model = _plain_weights(header, dtype)
     except InputError:
         raise
     except Exception as error:  # the file is untrusted
@@ -82,19 +82,19 @@ def _require_sane(header: Header) -> None:
             and isinstance(value, int)
             and not 0 <= value <= MAX_METADATA_NUMBER
         ):
-            raise broken(header.path, f"{key:.80} is {value}")
+            raise damaged_gguf(header.path, f"{key:.80} is {value}")
         if (
             key.startswith(f"{name}.")
             and isinstance(value, np.ndarray)
             and value.size > MAX_METADATA_NUMBER
         ):
-            raise broken(header.path, f"{key:.80} lists {value.size:,} numbers")
+            raise damaged_gguf(header.path, f"{key:.80} lists {value.size:,} numbers")
     layers = header.whole(f"{name}.block_count")
     if not 0 < layers <= len(header.tensors):
-        raise broken(header.path, f"{layers} layers in {len(header.tensors):,} tensors")
+        raise damaged_gguf(header.path, f"{layers} layers in {len(header.tensors):,} tensors")
     width, table = header.whole(f"{name}.embedding_length"), header.tensors.get("token_embd.weight")
     if table is None or table.shape[0] != width:
-        raise broken(header.path, f"embeddings of {width} numbers are not there")
+        raise damaged_gguf(header.path, f"embeddings of {width} numbers are not there")
 
 
 @contextlib.contextmanager
@@ -121,7 +121,7 @@ def _quick_reading() -> Iterator[None]:
         package.get_tensor_name_map, package.GGUFReader = names, reader
 
 
-def _plain(header: Header, dtype: torch.dtype) -> Any:
+def _plain_weights(header: Header, dtype: torch.dtype) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM as Auto
 
     models: Any = Auto
@@ -132,7 +132,7 @@ def _plain(header: Header, dtype: torch.dtype) -> Any:
             skeleton = models.from_config(config, trust_remote_code=False)
         filed = sum(tensor.size for tensor in header.tensors.values())
         if sum(p.numel() for p in skeleton.parameters()) > MORE_THAN_FILED * filed:
-            raise broken(header.path, "its sizes ask for more weights than it holds")
+            raise damaged_gguf(header.path, "its sizes ask for more weights than it holds")
         read, facts = models.from_pretrained(
             place,
             config=config,
@@ -143,7 +143,9 @@ def _plain(header: Header, dtype: torch.dtype) -> Any:
         )
     wrong = sorted(map(str, [*facts["missing_keys"], *facts["mismatched_keys"]]))
     if wrong:
-        raise broken(header.path, f"it lacks {len(wrong):,} weights, {wrong[0]:.80} among them")
+        raise damaged_gguf(
+            header.path, f"it lacks {len(wrong):,} weights, {wrong[0]:.80} among them"
+        )
     config = read.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config

@@ -44,7 +44,9 @@ def generate(
         # transformers does not pass the repository of the code.
         frame = inspect.currentframe()
         caller = frame.f_back if frame else None
-        artifact = _fetch(caller.f_locals.get("custom_generate") if caller else None, revision)
+        artifact = _fetch_artifact(
+            caller.f_locals.get("custom_generate") if caller else None, revision
+        )
     given = {"stop_strings": stop_strings, "tokenizer": tokenizer, **options}
     opened = open_artifact(artifact)
     _require_fit(opened, model, tokenizer)
@@ -63,7 +65,7 @@ def generate(
     )
 
 
-def _fetch(home: Any, revision: str | None) -> Path:
+def _fetch_artifact(home: Any, revision: str | None) -> Path:
     if home is None:
         raise ValueError("artifact must be given outside custom_generate, like artifact=FOLDER")
     if Path(home).is_dir():
@@ -86,10 +88,10 @@ def _require_fit(artifact: Any, model: Any, tokenizer: Any) -> None:
             f"({record.vocabulary:,} tokens, the model has {vocabulary:,})"
         )
     if tokenizer is not None:
-        from ngramkit.corpus.tokenizer import digests
+        from ngramkit.corpus.tokenizer import tokenizer_digests
         from ngramkit.formats.tokenizer_record import TokenizerRecord
 
-        given = TokenizerRecord("", **digests(tokenizer.backend_tokenizer)._asdict())
+        given = TokenizerRecord("", **tokenizer_digests(tokenizer.backend_tokenizer)._asdict())
         if not record.is_same_tokenizer(given):
             raise ArtifactError(
                 f"the artifact's tokenizer must be the model's, got that of {record.id}"

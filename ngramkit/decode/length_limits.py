@@ -61,7 +61,7 @@ def edges_of(model: Any, room: int) -> Edges:
 def rope_edges(config: Any) -> Edges:
     lengths: set[int | None] = set()
     dynamic = None
-    for rope in ropes(config):
+    for rope in rotary_embeddings(config):
         kind = str(rope.get("rope_type", rope.get("type")))
         if kind in ("longrope", "su"):
             # Frequencies change at the rope's length. Some modeling code reads the whole text
@@ -76,7 +76,7 @@ def rope_edges(config: Any) -> Edges:
     return Edges(tuple(sorted(each for each in lengths if each is not None)), dynamic)
 
 
-def ropes(config: Any) -> Iterator[dict[str, Any]]:
+def rotary_embeddings(config: Any) -> Iterator[dict[str, Any]]:
     found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     nested = [each for each in found.values() if isinstance(each, dict)]
     yield from nested or [found]
@@ -152,15 +152,15 @@ class EdgeVerifier:
 
     def _run(self, run: Callable[..., torch.Tensor], *given: Any) -> torch.Tensor:
         for part in self._ropes:
-            reset(part)
+            restore_frequencies(part)
         try:
             return run(*given)
         finally:
             for part in self._ropes:
-                reset(part)
+                restore_frequencies(part)
 
 
-def reset(rope: Any) -> None:
+def restore_frequencies(rope: Any) -> None:
     """Restore the original frequencies of a rotary embedding."""
     kinds = rope.rope_type if isinstance(rope.rope_type, dict) else [None]
     for prefix in ("" if kind is None else f"{kind}_" for kind in kinds):

@@ -127,15 +127,15 @@ def load_weights(
             require_no_kernels(config, name)
         if config.is_encoder_decoder:
             raise encoder_decoder(name)
-        method = quantisation(config)
-        wanted = "auto" if method and dtype == "auto" else _dtype(dtype, where)
+        method = quantisation_method(config)
+        wanted = "auto" if method and dtype == "auto" else _choose_dtype(dtype, where)
         model: Any = AutoModelForCausalLM.from_pretrained(
             source,
             revision=revision,
             dtype=wanted,
             trust_remote_code=trust_remote_code,
             weights_only=True,
-            **_placement(device_map, where, method),
+            **_device_arguments(device_map, where, method),
         )
     except (NgramkitError, MemoryError):
         raise
@@ -190,7 +190,7 @@ def require_no_kernels(config: Any, name: str) -> None:
             )
 
 
-def quantisation(config: Any) -> str | None:
+def quantisation_method(config: Any) -> str | None:
     """Return a checkpoint's quantisation method (gptq, awq, ...), if any."""
     settings = getattr(config, "quantization_config", None)
     if settings is None:
@@ -199,7 +199,9 @@ def quantisation(config: Any) -> str | None:
     return str(getattr(method, "value", method) or "quantised")
 
 
-def _placement(device_map: str | None, where: torch.device, method: str | None) -> dict[str, Any]:
+def _device_arguments(
+    device_map: str | None, where: torch.device, method: str | None
+) -> dict[str, Any]:
     if device_map is None:
         loads_there = method is not None and where.type != "cpu"
         return {"device_map": {"": where}} if loads_there else {}
@@ -215,7 +217,7 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def _dtype(name: str, device: torch.device) -> torch.dtype:
+def _choose_dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         name = "float32" if device.type == "cpu" else "bfloat16"
     dtype: torch.dtype = getattr(torch, name)

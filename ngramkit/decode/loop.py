@@ -19,7 +19,7 @@ from ngramkit.decode.request import Request
 from ngramkit.decode.result import Clock, Decoded, work_clock
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence
 from ngramkit.drafters.checked import drafts_of
-from ngramkit.drafters.references import start
+from ngramkit.drafters.references import start_with_references
 
 
 def decode(
@@ -81,7 +81,7 @@ class Run:
         self._path = AcceptedPath(DraftTree.empty())
         self._choose = self._read(logits, int(prompt[-1]), DraftTree.empty())
         self.clock.lap("prefill")
-        start(self._drafter, prompt, self._request.references)
+        start_with_references(self._drafter, prompt, self._request.references)
         self._started = True
         self.clock.lap("draft")
 

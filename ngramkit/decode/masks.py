@@ -18,7 +18,7 @@ from ngramkit.drafters.base import TokenArray
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-def ancestors(parents: TokenArray) -> npt.NDArray[np.bool_]:
+def ancestor_mask(parents: TokenArray) -> npt.NDArray[np.bool_]:
     """Return which rows each row of a pass may see, bool[n + 1, n + 1].
 
     parents int32[n], -1 is the root; row i + 1 is node i. [-1, 0, -1] -> row 2 sees 0, 1 and 2, row
@@ -34,7 +34,7 @@ def ancestors(parents: TokenArray) -> npt.NDArray[np.bool_]:
     return seen
 
 
-def depths(seen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+def depths_of_rows(seen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     counts: npt.NDArray[np.int64] = seen.sum(-1)
     return counts - 1
 
@@ -51,8 +51,8 @@ class TreeMasks:
 
         `length` tokens are in the cache. Models with several layer types get a dict of masks.
         """
-        seen = ancestors(parents)
-        positions = torch.from_numpy(depths(seen) + length).to(self._device)
+        seen = ancestor_mask(parents)
+        positions = torch.from_numpy(depths_of_rows(seen) + length).to(self._device)
         additive = torch.from_numpy(np.where(seen, np.float32(0), np.float32(self._blocked)))
         shape = (1, 1, len(seen), length + len(seen))
         full = torch.zeros(shape, dtype=self._dtype, device=self._device)

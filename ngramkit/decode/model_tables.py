@@ -58,7 +58,7 @@ def model_bigram(
     )  # fmt: skip
     pending = open_pending_model(run)
     require_rows(k, pending.tokenizer, prefix)
-    return _build("bigram", build_model_bigram, pending, out, options, reporter, force)
+    return _build_table("bigram", build_model_bigram, pending, out, options, reporter, force)
 
 
 def model_unigram(
@@ -89,10 +89,10 @@ def model_unigram(
     )  # fmt: skip
     pending = open_pending_model(run)
     require_rows(k, pending.tokenizer)
-    return _build("unigram", build_model_unigram, pending, out, options, reporter, force)
+    return _build_table("unigram", build_model_unigram, pending, out, options, reporter, force)
 
 
-def _build(
+def _build_table(
     kind: str,
     builder: Callable[..., BuiltTable[Table]],
     pending: PendingModel,

@@ -78,7 +78,7 @@ class PackedLinear(nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if self.trusted and not torch.is_grad_enabled():
-            return product(input, self._packed, self.bias)
+            return packed_product(input, self._packed, self.bias)
         return super().forward(input)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -130,22 +130,22 @@ def pack_linears(model: nn.Module) -> int:
         LOG.info("weights are not packed: this torch has no oneDNN")
         return 0
     layers = [part for part in model.modules() if _can_be_packed(part)]
-    return _pack(model, layers)  # type: ignore[arg-type]
+    return _pack_layers(model, layers)  # type: ignore[arg-type]
 
 
-def _pack(model: nn.Module, layers: Sequence[nn.Linear]) -> int:
+def _pack_layers(model: nn.Module, layers: Sequence[nn.Linear]) -> int:
     known = _PACKINGS.setdefault(model, _Packing()).layers
-    owners = _owners(model)
+    owners = _count_owners(model)
     shapes: dict[tuple[Any, ...], list[nn.Linear]] = {}
     for layer in layers:
-        shapes.setdefault(_shape(layer), []).append(layer)
+        shapes.setdefault(_shape_of_layer(layer), []).append(layer)
     mapped, count, freed = _mapped_files(), 0, 0
     with torch.inference_mode(False), torch.no_grad():
         for shape, alike in shapes.items():
             reason = _why_plain(shape, alike)
             for layer in alike if not reason else ():
-                weight, packed = layer.weight, pack(layer.weight)
-                if not _agrees(layer, packed, 1):
+                weight, packed = layer.weight, pack_weight(layer.weight)
+                if not _same_product(layer, packed, 1):
                     reason = "the output of one differs"
                     continue
                 address, size, shared = weight.data_ptr(), weight.nbytes, owners[id(weight)] > 1
@@ -154,7 +154,7 @@ def _pack(model: nn.Module, layers: Sequence[nn.Linear]) -> int:
                 count += 1
                 known[layer] = None
                 if not shared:
-                    _forget(address, size, mapped)
+                    _release_pages(address, size, mapped)
                     freed += size
                 if freed > MOST_FREED:
                     _give_back()
@@ -193,21 +193,21 @@ def packed_weights_of(model: nn.Module) -> Iterator[None]:
 
 
 def _pack_again(model: nn.Module, layers: dict[nn.Linear, None]) -> None:
-    owners, alone = _owners(model), _references(nn.Linear(1, 1))
+    owners, alone = _count_owners(model), _reference_counts(nn.Linear(1, 1))
     plain = [layer for layer in layers if type(layer) is nn.Linear]
     free = [
         layer
         for layer in plain
-        if owners[id(layer.weight)] > 1 or (alone is not None and _references(layer) == alone)
+        if owners[id(layer.weight)] > 1 or (alone is not None and _reference_counts(layer) == alone)
     ]
     if free:
-        _pack(model, [layer for layer in free if _can_be_packed(layer)])
+        _pack_layers(model, [layer for layer in free if _can_be_packed(layer)])
     for layer in free:
         if not isinstance(layer, PackedLinear):
             del layers[layer]
 
 
-def _references(layer: nn.Linear) -> tuple[object, ...] | None:
+def _reference_counts(layer: nn.Linear) -> tuple[object, ...] | None:
     """Return reference counts of a layer's weight; None if torch hides them."""
     weight: Any = layer.weight
     try:
@@ -237,7 +237,7 @@ def _fingerprint(weight: torch.Tensor) -> torch.Tensor:
         return torch.cat([part.float() @ factors for part in torch.split(weight, HASHED_ROWS)])
 
 
-def _owners(model: nn.Module) -> Counter[int]:
+def _count_owners(model: nn.Module) -> Counter[int]:
     return Counter(id(each) for each in _held_parameters(model))
 
 
@@ -251,7 +251,7 @@ def packed_bytes(model: nn.Module) -> int:
     return sum(part._packed.nbytes for part in packed if part._print is None)
 
 
-def unpacked(model: Any) -> Any:
+def plain_copy(model: Any) -> Any:
     """Return a copy with plain weights that shares other tensors; the model if it is plain."""
     packed = [part for part in model.modules() if isinstance(part, PackedLinear)]
     if not packed:
@@ -291,34 +291,36 @@ def _can_be_packed(part: nn.Module) -> bool:
     )
 
 
-def _shape(linear: nn.Linear) -> tuple[Any, ...]:
+def _shape_of_layer(linear: nn.Linear) -> tuple[Any, ...]:
     kind = str(linear.weight.dtype).removeprefix("torch.")
     return linear.out_features, linear.in_features, kind, linear.bias is not None
 
 
-def pack(weight: torch.Tensor) -> torch.Tensor:
+def pack_weight(weight: torch.Tensor) -> torch.Tensor:
     packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
     return packed
 
 
-def product(inputs: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+def packed_product(
+    inputs: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor:
     output: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, packed, bias, "none", [], "")
     return output
 
 
 def _why_plain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> str:
     try:
-        first = pack(linears[0].weight)
-        if not all(_agrees(linears[0], first, rows) for rows in TIMED_ROWS):
+        first = pack_weight(linears[0].weight)
+        if not all(_same_product(linears[0], first, rows) for rows in TIMED_ROWS):
             return "the output differs"
-        return "" if _gain(shape, linears) else "packed ones are not faster"
+        return "" if _measure_gain(shape, linears) else "packed ones are not faster"
     except (RuntimeError, AttributeError, TypeError) as error:
         return first_line(error)
 
 
-def _agrees(linear: nn.Linear, packed: torch.Tensor, rows: int) -> bool:
+def _same_product(linear: nn.Linear, packed: torch.Tensor, rows: int) -> bool:
     inputs = inputs_for(linear, rows)
-    plain, output = linear(inputs), product(inputs, packed, linear.bias)
+    plain, output = linear(inputs), packed_product(inputs, packed, linear.bias)
     off = (output.float() - plain.float()).norm()
     return output.shape == plain.shape and bool(
         off <= TOLERANCES[linear.weight.dtype] * plain.float().norm()
@@ -330,17 +332,19 @@ def inputs_for(linear: nn.Linear, rows: int) -> torch.Tensor:
     return drawn.to(linear.weight.dtype)
 
 
-def _gain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> bool:
-    key = _key(shape)
+def _measure_gain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> bool:
+    key = _cache_key(shape)
     if key in WORTH_PACKING:
         return WORTH_PACKING[key]
     known = PACKING_CACHE.get(key) or ""
     if known in (PACKED, PLAIN):
         return known == PACKED
     plain = linears[: max(1, TIMED_BYTES // linears[0].weight.nbytes)]
-    packed = [partial(product, packed=pack(each.weight), bias=each.bias) for each in plain]
-    ratios = [*_numbers(known), *ratios_of(plain, packed)][-KEPT_ROUNDS:]
-    gains = verdict(ratios)
+    packed = [
+        partial(packed_product, packed=pack_weight(each.weight), bias=each.bias) for each in plain
+    ]
+    ratios = [*_parse_ratios(known), *ratios_of(plain, packed)][-KEPT_ROUNDS:]
+    gains = worth_packing(ratios)
     if gains is None:
         PACKING_CACHE.put(key, " ".join(f"{ratio:.4f}" for ratio in ratios) + "\n")
         WORTH_PACKING[key] = median(ratios) <= MAX_RATIO_TO_PACK
@@ -349,7 +353,7 @@ def _gain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> bool:
     return gains
 
 
-def _numbers(text: str) -> list[float]:
+def _parse_ratios(text: str) -> list[float]:
     try:
         ratios = [float(word) for word in text.split()]
     except ValueError:
@@ -375,7 +379,7 @@ def ratios_of(plain: Layers, packed: Layers) -> list[float]:
     return ratios
 
 
-def verdict(ratios: Sequence[float]) -> bool | None:
+def worth_packing(ratios: Sequence[float]) -> bool | None:
     """Return whether packed layers are faster; None if undecided.
 
     The 95 % interval of the median must exclude MAX_RATIO_TO_PACK or, after KEPT_ROUNDS, be narrow.
@@ -398,7 +402,7 @@ def seconds_of(layers: Layers, inputs: torch.Tensor) -> float:
     return time.perf_counter() - started
 
 
-def _key(shape: tuple[Any, ...]) -> str:
+def _cache_key(shape: tuple[Any, ...]) -> str:
     decides = ("medians", processor(), torch.__version__, torch.get_num_threads(), *shape)
     return hashlib.sha256(repr(decides).encode()).hexdigest()[:32]
 
@@ -412,7 +416,7 @@ def _mapped_files() -> list[tuple[int, int]]:
     return [(int(begin, 16), int(end, 16)) for begin, end in MAPPED_FILE.findall(maps)]
 
 
-def _forget(address: int, size: int, mapped: Sequence[tuple[int, int]]) -> None:
+def _release_pages(address: int, size: int, mapped: Sequence[tuple[int, int]]) -> None:
     """Release the pages of a weight in a mapped file, which is freed only as a whole."""
     begin = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
     end = (address + size) // mmap.PAGESIZE * mmap.PAGESIZE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 
-from ngramkit.basics.errors import UsageError, meant
+from ngramkit.basics.errors import UsageError, hint_for_unknown
 from ngramkit.basics.machine import version_of
 
 MODES = ("tree", "batch", "chain")  # verify modes
@@ -46,4 +46,4 @@ def _may_have_cuda() -> bool:
 
 def require_mode(mode: str | None) -> None:
     if mode not in (None, *MODES):
-        raise UsageError(f"unknown verify mode {mode!r}", meant(str(mode), MODES))
+        raise UsageError(f"unknown verify mode {mode!r}", hint_for_unknown(str(mode), MODES))

@@ -48,7 +48,7 @@ def write_batch(
     return [_until_eos(row, model.eos) for row in rows]
 
 
-def seeded(sampling: Sampling, index: int) -> Sampling:
+def with_own_seed(sampling: Sampling, index: int) -> Sampling:
     return replace(sampling, seed=(sampling.seed + index) & MOST_SEED)
 
 

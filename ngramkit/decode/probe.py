@@ -26,7 +26,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 from transformers.cache_utils import Cache, DynamicLayer
 
 from ngramkit.basics.cache import TextCache
-from ngramkit.decode.length_limits import LENGTH_BEFORE_SCALING, rope_edges, ropes
+from ngramkit.decode.length_limits import LENGTH_BEFORE_SCALING, rope_edges, rotary_embeddings
 from ngramkit.decode.load import context_of, digest_of, software_facts
 from ngramkit.decode.masks import TreeMasks
 from ngramkit.decode.packed_weights import devices_of
@@ -64,7 +64,7 @@ class _Probes:
 _PROBES: WeakKeyDictionary[Any, _Probes] = WeakKeyDictionary()
 
 
-def fits(model: Any, kind: Kind) -> bool:
+def is_verifier_exact(model: Any, kind: Kind) -> bool:
     """Return whether drafts verified by `kind` get the model's own logits; probe it once."""
     probes = _probes(model)
     if not is_probed(model, kind):
@@ -78,7 +78,7 @@ def fits(model: Any, kind: Kind) -> bool:
             probes.fits[kind.__name__] = fit = agrees_with_plain_passes(model, kind)
         finally:
             hook.remove()
-        key = _key(model, kind) if fit else None
+        key = _record_name(model, kind) if fit else None
         where = "on disk" if key and PROBE_CACHE.put(key, "fits\n") else "in this process"
         LOG.info(
             "%s: %d passes probed %s, which %s; cached %s", model.config.model_type,
@@ -90,7 +90,7 @@ def fits(model: Any, kind: Kind) -> bool:
 def is_probed(model: Any, kind: Kind) -> bool:
     answers = _probes(model).fits
     if kind.__name__ not in answers:
-        key = _key(model, kind)
+        key = _record_name(model, kind)
         if key is not None and PROBE_CACHE.get(key) is not None:
             answers[kind.__name__] = True
     return kind.__name__ in answers
@@ -107,18 +107,18 @@ def _probes(model: Any) -> _Probes:
 # The record on disk.
 
 
-def _key(model: Any, kind: Kind) -> str | None:
+def _record_name(model: Any, kind: Kind) -> str | None:
     """Return the record's name; None for models that may differ from a checkpoint."""
     if not getattr(model, "name_or_path", "") or _is_altered(model):
         return None
-    return f"{kind.__name__}-{_digest(model)}"
+    return f"{kind.__name__}-{_model_digest(model)}"
 
 
 def _is_altered(model: Any) -> bool:
     return any("forward" in vars(part) or part._forward_pre_hooks for part in model.modules())
 
 
-def _digest(model: Any) -> str:
+def _model_digest(model: Any) -> str:
     classes = {f"{type(part).__module__}.{type(part).__qualname__}" for part in model.modules()}
     source = getattr(sys.modules.get(type(model).__module__), "__file__", None)
     files = [Path(source)] if source else []
@@ -141,11 +141,13 @@ def agrees_with_plain_passes(model: Any, kind: Kind) -> bool:
         try:
             if not _agrees_in_turn(model, kind):
                 return False
-            if not all(_agrees_around(model, kind, each) for each in lengths(model)):
+            if not all(_agrees_around(model, kind, each) for each in critical_lengths(model)):
                 return False
             if not issubclass(kind, TreeVerifier):
                 return True  # its rows are plain continuations, however many and long
-            return all(_agrees_beyond(model, each) for each in windows(model) or [DEFAULT_WINDOW])
+            return all(
+                _agrees_beyond(model, each) for each in attention_windows(model) or [DEFAULT_WINDOW]
+            )
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -153,7 +155,7 @@ def agrees_with_plain_passes(model: Any, kind: Kind) -> bool:
             return False
 
 
-def windows(model: Any) -> list[int]:
+def attention_windows(model: Any) -> list[int]:
     """Return the config's window sizes below the context, in tokens, ascending."""
     longest = min(context_of(model) or LONGEST_WINDOW, LONGEST_WINDOW)
     lengths = {
@@ -165,11 +167,11 @@ def windows(model: Any) -> list[int]:
     return sorted(lengths)
 
 
-def lengths(model: Any) -> list[int]:
+def critical_lengths(model: Any) -> list[int]:
     """Return the config's lengths where positions may change or end, except rope edges."""
     config = model.config.get_text_config()
     named = {context_of(model), getattr(config, LENGTH_BEFORE_SCALING, None)}
-    named |= {rope.get(LENGTH_BEFORE_SCALING) for rope in ropes(config)}
+    named |= {rope.get(LENGTH_BEFORE_SCALING) for rope in rotary_embeddings(config)}
     known = rope_edges(config).lengths
     return sorted(
         each
@@ -192,18 +194,18 @@ def _agrees_in_turn(model: Any, kind: Kind) -> bool:
         verifier.keep(path)
         text += [root, *tree.token_ids[path].tolist()]
     logits = torch.cat(parts)
-    plain = _plain(model, text, use_cache=False)[PROMPT_TOKENS - 1 :]
+    plain = _plain_logits(model, text, use_cache=False)[PROMPT_TOKENS - 1 :]
     tolerance = TOLERANCES.get(model.dtype, IN_16_BITS)
     if is_chain:
         fits = _are_near(logits, plain, EXACT.get(model.dtype, IN_16_BITS), share=1.0)
     else:
         fits = _are_near(logits, plain, tolerance)
     return fits and _are_near(
-        logits[-GENERATED_ROWS:], _generated(model, text), tolerance, share=0.6
+        logits[-GENERATED_ROWS:], _generated_logits(model, text), tolerance, share=0.6
     )
 
 
-def _plain(model: Any, text: list[int], begin: int = 0, **inputs: Any) -> torch.Tensor:
+def _plain_logits(model: Any, text: list[int], begin: int = 0, **inputs: Any) -> torch.Tensor:
     ids = torch.tensor([text], device=model.device)
     if takes_positions(model) and "position_ids" not in inputs:
         inputs["position_ids"] = torch.arange(begin, begin + len(text), device=model.device)[None]
@@ -211,7 +213,7 @@ def _plain(model: Any, text: list[int], begin: int = 0, **inputs: Any) -> torch.
     return logits
 
 
-def _generated(model: Any, text: list[int]) -> torch.Tensor:
+def _generated_logits(model: Any, text: list[int]) -> torch.Tensor:
     """Return the logits [GENERATED_ROWS, V] of `generate` after the last tokens of a text."""
     forced = text[1 - GENERATED_ROWS :]
     left = iter([*forced, text[0]])
@@ -257,7 +259,7 @@ def _agrees_around(model: Any, kind: Kind, length: int) -> bool:
     begin = length - 1 - len(path) + beyond
     inside = [root, *tree.token_ids[path].tolist()][: len(path) + 1 - beyond]
     inputs: dict[str, Any] = {"use_cache": False}
-    plain = _plain(model, inside, begin, **inputs)
+    plain = _plain_logits(model, inside, begin, **inputs)
     if issubclass(kind, TreeVerifier):
         masks = TreeMasks(model.config.get_text_config(), model.dtype, model.device)
         positions, inputs["attention_mask"] = masks.positions_and_mask(0, tree.parents)
@@ -286,7 +288,7 @@ def _agrees_beyond(model: Any, window: int) -> bool:
     root, tree = next(tokens), _made_up_tree(tokens, siblings, chain)
     path = _chain_nodes(siblings, chain)
     text = [root, *tree.token_ids[path].tolist()]
-    plain = _plain(model, text, length, past_key_values=cache, use_cache=True)
+    plain = _plain_logits(model, text, length, past_key_values=cache, use_cache=True)
     logits = TreeVerifier(model, room=0, cache=cache).verify(root, tree)
     logits = logits[[0, *(node + 1 for node in path)]]
     return _are_near(logits, plain, TOLERANCES.get(model.dtype, IN_16_BITS))

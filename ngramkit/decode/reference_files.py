@@ -8,7 +8,7 @@ from typing import Any
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.progress import Reporter
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit.basics.untrusted import read_given
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
@@ -27,7 +27,7 @@ def open_references(
     if not len(references):
         return NO_REFERENCES
     texts = ReferenceTexts([_reference_ids(each, tokenizer) for each in references])
-    count = many(len(texts), "reference")
+    count = counted(len(texts), "reference")
     reporter.note(f"drafting from {count} too, {texts.tokens:,} tokens")
     return texts
 

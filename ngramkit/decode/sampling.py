@@ -106,7 +106,7 @@ class ProcessedChoice:
 # Draws: scores float32[rows, V] -> tokens int64[rows].
 
 
-def likeliest(scores: torch.Tensor) -> torch.Tensor:
+def likeliest_tokens(scores: torch.Tensor) -> torch.Tensor:
     tokens = scores.argmax(-1)
     _require_numbers(scores.gather(-1, tokens[:, None]))
     return tokens

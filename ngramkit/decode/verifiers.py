@@ -13,7 +13,7 @@ from ngramkit.decode.base import ResumableVerifier
 from ngramkit.decode.cache import InPlaceCache, is_recurrent
 from ngramkit.decode.length_limits import EdgeVerifier, edges_of
 from ngramkit.decode.placement import require_mode
-from ngramkit.decode.probe import fits, is_probed
+from ngramkit.decode.probe import is_probed, is_verifier_exact
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 
@@ -44,17 +44,17 @@ def verify_mode(model: Any, mode: str | None = None) -> str:
     require_mode(mode)
     require_own_inputs(model)
     if is_recurrent(model):
-        if not fits(model, ChainVerifier):
+        if not is_verifier_exact(model, ChainVerifier):
             raise _takes_no_drafts(model.config.model_type)
         return "batch" if mode == "batch" else "chain"
     if mode in ("batch", "chain"):
-        if not fits(model, BatchVerifier):
+        if not is_verifier_exact(model, BatchVerifier):
             raise _takes_no_drafts(model.config.model_type)
         return mode
     first = not is_probed(model, TreeVerifier)
-    if fits(model, TreeVerifier):
+    if is_verifier_exact(model, TreeVerifier):
         return "tree"
-    if not fits(model, BatchVerifier):
+    if not is_verifier_exact(model, BatchVerifier):
         raise _takes_no_drafts(model.config.model_type)
     if first:
         logging.getLogger("ngramkit").warning(

@@ -16,7 +16,7 @@ import torch
 
 from ngramkit.decode.cache import RecurrentCache
 from ngramkit.drafters.base import DraftTree, TokenArray
-from ngramkit.kernels.tree_paths import best_path, paths
+from ngramkit.kernels.tree_paths import best_path, root_to_leaf_paths
 
 
 class BatchVerifier:
@@ -53,7 +53,7 @@ class BatchVerifier:
         return logits[0]
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
-        nodes, self._rows, columns = paths(tree.parents)
+        nodes, self._rows, columns = root_to_leaf_paths(tree.parents)
         self._written = [root, *tree.token_ids.tolist()]
         # Padding after a path's end does not matter: no earlier token sees it.
         drafted = np.append(tree.token_ids, [root, root])[nodes]

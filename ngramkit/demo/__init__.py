@@ -62,7 +62,7 @@ def _prompts_of(name: str, text: str) -> Iterator[tuple[str, str]]:
             yield f"{name}:{begin + 1}", "".join(lines[begin:end])
         else:
             end = begin + 1
-        in_docstring ^= _quotes(lines[begin:end])
+        in_docstring ^= _opens_quotes(lines[begin:end])
         begin = end
 
 
@@ -72,7 +72,7 @@ def _end_inside_a_body(lines: list[str], begin: int) -> int:
     for end in range(begin + 1, len(lines)):
         last, following = lines[end - 1], lines[end]
         length += len(last)
-        in_docstring ^= _quotes([last])
+        in_docstring ^= _opens_quotes([last])
         if length > MAX_PROMPT_CHARS:
             break
         continues = following.startswith("    ") and bool(following.strip() and last.strip())
@@ -81,6 +81,6 @@ def _end_inside_a_body(lines: list[str], begin: int) -> int:
     return begin
 
 
-def _quotes(lines: list[str]) -> bool:
+def _opens_quotes(lines: list[str]) -> bool:
     """Return whether the number of triple quotes is odd."""
     return sum(line.count('"""') + line.count("'''") for line in lines) % 2 == 1

@@ -17,7 +17,7 @@ from ngramkit.drafters.base import (
     LiveContext,
     Source,
     TokenArray,
-    describe,
+    describe_artifacts,
     eos_of,
 )
 from ngramkit.drafters.options import require_options
@@ -51,7 +51,7 @@ class Automaton(BaseDrafter):
         require_options(
             "automaton", threshold=threshold, bias=bias, width=width, max_match=max_match, keep=keep
         )
-        self.over = describe(datastores)
+        self.over = describe_artifacts(datastores)
         self.threshold, self.bias, self.width = threshold, bias, width
         self.max_match, self.keep = max_match, keep
         # Keeps the arrays alive whose addresses the table holds.

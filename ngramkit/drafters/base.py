@@ -152,7 +152,9 @@ class BaseDrafter:
         """Do nothing."""
 
 
-def describe(artifacts: Sequence[Artifact], tokenizer: TokenizerRecord | None = None) -> str:
+def describe_artifacts(
+    artifacts: Sequence[Artifact], tokenizer: TokenizerRecord | None = None
+) -> str:
     """Return the artifacts' number and size by kind, and the tokenizer's name."""
     parts = []
     for kind in dict.fromkeys(artifact.kind for artifact in artifacts):
@@ -161,14 +163,16 @@ def describe(artifacts: Sequence[Artifact], tokenizer: TokenizerRecord | None = 
         unit = next((name for name in COUNTS_IN_LABEL if name in counts), None)
         parts.append(f"{len(alike)} {kind}s" if len(alike) > 1 else kind)
         if unit is not None:
-            parts.append(f"{_short(sum(each.manifest.counts[unit] for each in alike))} {unit}")
+            parts.append(
+                f"{_short_count(sum(each.manifest.counts[unit] for each in alike))} {unit}"
+            )
     record = tokenizer or (artifacts[0].tokenizer if artifacts else None)
     if record is not None:
         parts.append(record.id.rstrip("/").rpartition("/")[2])
     return ", ".join(parts)
 
 
-def _short(count: int) -> str:
+def _short_count(count: int) -> str:
     return f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count:,}"
 
 

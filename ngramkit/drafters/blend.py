@@ -21,7 +21,7 @@ from ngramkit.drafters.base import (
     DraftTree,
     Evidence,
     TokenArray,
-    describe,
+    describe_artifacts,
     eos_of,
 )
 from ngramkit.drafters.blend_request import BlendRequest, SharedSources, Workspace
@@ -50,7 +50,7 @@ from ngramkit.kernels.blend.mixture import (
     Weights,
     new_history,
     new_scratch,
-    widened,
+    pad_gates,
 )
 from ngramkit.kernels.blend.prediction import BlendSources
 from ngramkit.kernels.blend.references import new_edits
@@ -96,7 +96,7 @@ class Blend(BaseDrafter):
             frozen_table = None
         artifacts = [*datastores, *(a for a in (frozen_table, bigram) if a)]
         record = _common_tokenizer(artifacts, past, tokenizer)
-        self.over = describe(artifacts, record)
+        self.over = describe_artifacts(artifacts, record)
         self.vocabulary = record.vocabulary
         self.past = past
         weights = load_weights() if weights is None else weights
@@ -186,7 +186,7 @@ def new_sources(
         edits=new_edits(0),
         shares=log_shares(datastores, frozen, vocabulary),
         limits=np.array([*limits, eos_of(tokenizer)], np.int64),
-        weights=widened(weights),
+        weights=pad_gates(weights),
         copying=new_copying(),
         scratch=new_scratch(weights),
         into=new_candidates(vocabulary),

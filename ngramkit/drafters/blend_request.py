@@ -25,7 +25,7 @@ from ngramkit.kernels.blend.counts import (
     SIZE,
     Frozen,
     SearchedCorpus,
-    grown,
+    grown_context,
     new_candidates,
     new_corpus,
     new_live,
@@ -162,7 +162,7 @@ class BlendRequest:
         self._learnt = self._first_learnt()
         trusted = len(self._first_trust)
         self.trust: Trust = self._learnt[:trusted].view(np.float64)
-        self._copied = _places(self._learnt[trusted:])
+        self._copied = _as_places(self._learnt[trusted:])
         place = new_place(len(shared.sources.corpus.table))._replace(copied=self._copied)
         self._place = shared.place.of_same_type(place)
         self.place = self._place.address
@@ -226,7 +226,7 @@ class BlendRequest:
             self._kept += 1
         begin, end = self.size, self.size + len(tokens)
         if end > len(self.live.parts.tokens):
-            live = grown(self.live.parts, end + max(MIN_SPARE_TOKENS, end // 4))
+            live = grown_context(self.live.parts, end + max(MIN_SPARE_TOKENS, end // 4))
             self.live = self._shared.live.of_same_type(live)
             self.bound.clear()
         self.live.parts.tokens[begin:end] = tokens
@@ -319,7 +319,7 @@ class BlendRequest:
 
     def _forget_place(self, which: int) -> None:
         nowhere = copied_text.new_places()[which]
-        for copied in self._copied, _places(self._checkpoints[:, len(self.trust) :]):
+        for copied in self._copied, _as_places(self._checkpoints[:, len(self.trust) :]):
             copied[..., which, :] = nowhere
 
     def rest(self) -> None:
@@ -330,7 +330,7 @@ class BlendRequest:
         self._set_tables(None)
 
 
-def _places(states: States) -> States:
+def _as_places(states: States) -> States:
     return states.reshape(*states.shape[:-1], *copied_text.new_places().shape)
 
 
@@ -400,7 +400,7 @@ class Workspace:
 
         def draw() -> list[DraftTree]:
             run(self.sources, self._shared.place, tree, len(jobs))
-            return _drafts(tree.parts, len(jobs))
+            return _drafted_trees(tree.parts, len(jobs))
 
         return draw
 
@@ -448,13 +448,13 @@ class Workspace:
 
 
 def _first_draft(tree: Tree) -> DraftTree:
-    """Return the first job's draft, in half the time of `_drafts`."""
+    """Return the first job's draft, in half the time of `_drafted_trees`."""
     nodes = int(tree.jobs[0, NODES])
     found, scores = tree.found[0, :nodes], tree.found_scores[0, :nodes].copy()
     return DraftTree(found[:, 0].copy(), found[:, 1].copy(), scores, found[:, 2].astype(np.uint8))
 
 
-def _drafts(tree: Tree, jobs: int) -> list[DraftTree]:
+def _drafted_trees(tree: Tree, jobs: int) -> list[DraftTree]:
     sizes = tree.jobs[:jobs, NODES].tolist()
     most = max(sizes)
     token_ids, parents, sources = np.ascontiguousarray(tree.found[:jobs, :most].transpose(2, 0, 1))

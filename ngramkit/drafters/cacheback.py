@@ -9,7 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.basics.errors import UsageError
-from ngramkit.drafters.base import NO_TOKENS, BaseDrafter, DraftTree, Evidence, TokenArray, describe
+from ngramkit.drafters.base import (
+    NO_TOKENS,
+    BaseDrafter,
+    DraftTree,
+    Evidence,
+    TokenArray,
+    describe_artifacts,
+)
 from ngramkit.drafters.options import require_options
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.kernels.arrays import Array, read_only
@@ -68,7 +75,7 @@ class Cacheback(BaseDrafter):
             keep=keep,
         )
         self._frozen, lengths = _frozen_arrays(frozen_table, leader_len, follower_len)
-        self.over = describe([frozen_table] if frozen_table else [])
+        self.over = describe_artifacts([frozen_table] if frozen_table else [])
         self.leader_len, self.follower_len = lengths
         if leaders * followers > MOST_ENTRIES:
             raise UsageError(
@@ -148,10 +155,10 @@ class DynamicTable:
         self.follower_pool = _new_pool(follower_len, min(MIN_CAPACITY, room * followers), room)
 
     def make_room(self, windows: int) -> None:
-        self.leader_pool = _grown(self.leader_pool, windows, self._leaders, 1)
+        self.leader_pool = _grow_pool(self.leader_pool, windows, self._leaders, 1)
         owners = len(self.leader_pool.rows)
         most = self._leaders * self._followers
-        self.follower_pool = _grown(self.follower_pool, windows, most, owners)
+        self.follower_pool = _grow_pool(self.follower_pool, windows, most, owners)
 
 
 def _new_pool(length: int, room: int, owners: int) -> Pool:
@@ -169,7 +176,7 @@ def _new_pool(length: int, room: int, owners: int) -> Pool:
     )
 
 
-def _grown(pool: Pool, more: int, most: int, owners: int) -> Pool:
+def _grow_pool(pool: Pool, more: int, most: int, owners: int) -> Pool:
     needed = min(int(pool.state[SIZE]) + more, most)
     room = len(pool.rows)
     if needed <= room and owners == len(pool.newest):

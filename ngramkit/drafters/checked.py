@@ -71,7 +71,7 @@ def drafts_of(drafter: Drafter, vocabulary: int = ANY_VOCABULARY) -> Callable[[i
     def draft(budget: int) -> DraftTree:
         tree = drafter.draft(budget)
         try:
-            return _sound(tree, budget, vocabulary)
+            return _checked_tree(tree, budget, vocabulary)
         except ValueError as error:
             raise UsageError(
                 f"cannot use the draft of {type(drafter).__name__}.draft({budget}): {error}",
@@ -82,15 +82,15 @@ def drafts_of(drafter: Drafter, vocabulary: int = ANY_VOCABULARY) -> Callable[[i
     return draft
 
 
-def _sound(tree: Any, budget: int, vocabulary: int) -> DraftTree:
+def _checked_tree(tree: Any, budget: int, vocabulary: int) -> DraftTree:
     if not isinstance(tree, DraftTree):
-        raise ValueError(f"it must be a DraftTree, got {_shown(tree)}")
-    token_ids = _column("token_ids", tree.token_ids, INTEGERS, 0, vocabulary - 1)
+        raise ValueError(f"it must be a DraftTree, got {_show_value(tree)}")
+    token_ids = _checked_column("token_ids", tree.token_ids, INTEGERS, 0, vocabulary - 1)
     if len(token_ids) > budget:
         raise ValueError(f"it must have at most {budget} nodes, got {len(token_ids)}")
-    parents = _column("parents", tree.parents, INTEGERS, -1, len(token_ids) - 1)
-    scores = _column("scores", tree.scores, NUMBERS, 0, 1 + MAX_ROUNDING)
-    source = _column("source", tree.source, INTEGERS, 0, max(Source))
+    parents = _checked_column("parents", tree.parents, INTEGERS, -1, len(token_ids) - 1)
+    scores = _checked_column("scores", tree.scores, NUMBERS, 0, 1 + MAX_ROUNDING)
+    source = _checked_column("source", tree.source, INTEGERS, 0, max(Source))
     sound = DraftTree(
         np.ascontiguousarray(token_ids, np.int32),
         np.ascontiguousarray(parents, np.int32),
@@ -101,19 +101,19 @@ def _sound(tree: Any, budget: int, vocabulary: int) -> DraftTree:
     return sound
 
 
-def _column(name: str, given: Any, kinds: str, least: int, most: float) -> npt.NDArray[Any]:
+def _checked_column(name: str, given: Any, kinds: str, least: int, most: float) -> npt.NDArray[Any]:
     try:
         values = np.asarray(given)
     except (TypeError, ValueError, RuntimeError):  # rows of unequal length, or a tensor on a GPU
         values = np.empty((0, 0))
     if values.ndim != 1 or (len(values) and values.dtype.kind not in kinds):
         wanted = "whole numbers" if kinds == INTEGERS else "numbers"
-        raise ValueError(f"{name} must be a list of {wanted}, got {_shown(given)}")
+        raise ValueError(f"{name} must be a list of {wanted}, got {_show_value(given)}")
     if len(values) and not (values.min() >= least and values.max() <= most):  # NaN is neither
         worst = values.max() if values.min() >= least else values.min()
         raise ValueError(f"{name} must be {least} to {int(most)}, got {worst}")
     return values
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     return visible(reprlib.repr(value), 60)

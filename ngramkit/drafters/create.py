@@ -67,9 +67,9 @@ def load_drafter(
         artifacts, datastores=datastores, frozen_table=frozen_table, bigram=bigram, unigram=unigram
     )
     opened: dict[str, Any] = {
-        "datastores": [_open(datastore) for datastore in sources.datastores],
+        "datastores": [_open_artifact(datastore) for datastore in sources.datastores],
         **{
-            role: None if getattr(sources, role) is None else _open(getattr(sources, role))
+            role: None if getattr(sources, role) is None else _open_artifact(getattr(sources, role))
             for role in TABLES
         },
         "past": past,
@@ -97,7 +97,7 @@ def require_sources(name: str, given: Mapping[str, Any], past: str = "past") -> 
             raise UsageError(f"cannot use {name}: it needs {need}", f"give {word}", option=word)
 
 
-def _open(artifact: Artifact | str | Path) -> Any:
+def _open_artifact(artifact: Artifact | str | Path) -> Any:
     from ngramkit.formats.artifact import Artifact
     from ngramkit.formats.opening import open_artifact_folder
 

@@ -13,7 +13,7 @@ from ngramkit.drafters.base import (
     LiveContext,
     Source,
     TokenArray,
-    describe,
+    describe_artifacts,
     eos_of,
 )
 from ngramkit.drafters.options import require_options
@@ -49,7 +49,7 @@ class Ngrammys(BaseDrafter):
         require_options("ngrammys", rows=rows, width=width, query=query)
         self.rows, self.width, self.query = rows, width, query
         self._table = _arrays_of(bigram)
-        self.over = describe([bigram])
+        self.over = describe_artifacts([bigram])
         self._eos = eos_of(bigram.tokenizer)
 
     def start(self, prompt: TokenArray) -> None:
@@ -98,7 +98,7 @@ class Bigram(BaseDrafter):
         require_options("bigram", rows=rows, width=width)
         self.rows, self.width = rows or bigram.k, width or bigram.width
         self._table = _arrays_of(bigram)
-        self.over = describe([bigram])
+        self.over = describe_artifacts([bigram])
         self._eos = eos_of(bigram.tokenizer)
         self._last = NO_TOKEN
 
@@ -120,7 +120,7 @@ class Unigram(BaseDrafter):
     """Draft one level of tokens that a model's embeddings make likely in any context."""
 
     def __init__(self, unigram: ModelUnigram) -> None:
-        self.over = describe([unigram])
+        self.over = describe_artifacts([unigram])
         self._columns: tuple[Any, ...] = (
             unigram.tokens.astype(np.int32),
             np.full(unigram.k, -1, np.int32),

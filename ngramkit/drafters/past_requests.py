@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.basics.errors import UsageError, require_between
-from ngramkit.drafters.base import TokenArray, describe
+from ngramkit.drafters.base import TokenArray, describe_artifacts
 from ngramkit.formats.datastore import (
     DatastoreShard,
     cut_shard,
@@ -112,7 +112,7 @@ class PastRequests:
             self._advance()
 
     def __repr__(self) -> str:
-        return f"<PastRequests {self.tokens:,} tokens, {describe((), self.tokenizer)}>"
+        return f"<PastRequests {self.tokens:,} tokens, {describe_artifacts((), self.tokenizer)}>"
 
     @property
     def shards(self) -> Shards:
@@ -237,7 +237,7 @@ class PastRequests:
         excess = state.tokens - self._capacity
         for origin, shards in enumerate(origins):
             if shards and excess >= self._part:
-                work = partial(_dropped, shards[0], excess)
+                work = partial(_drop_oldest, shards[0], excess)
                 return self._with_job(state, work, origin, 0, 1)
         for origin, shards in enumerate(origins):
             for i in range(len(shards) - 1, 0, -1):
@@ -245,7 +245,9 @@ class PastRequests:
                 if len(shards) > MAX_ARRAYS_AT_REST or len(
                     older.tokens
                 ) < MIN_RATIO_OF_LENGTHS * len(newer.tokens):
-                    return self._with_job(state, partial(_merged, older, newer), origin, i - 1, 2)
+                    return self._with_job(
+                        state, partial(_merge_pair, older, newer), origin, i - 1, 2
+                    )
         return state
 
     def _with_job(
@@ -335,10 +337,10 @@ class _State(NamedTuple):
         return self._replace(shards=Shards(*origins), job=None)
 
 
-def _merged(older: DatastoreShard, newer: DatastoreShard) -> tuple[DatastoreShard, ...]:
+def _merge_pair(older: DatastoreShard, newer: DatastoreShard) -> tuple[DatastoreShard, ...]:
     return (merge_shards(older, newer),)
 
 
-def _dropped(shard: DatastoreShard, tokens: int) -> tuple[DatastoreShard, ...]:
+def _drop_oldest(shard: DatastoreShard, tokens: int) -> tuple[DatastoreShard, ...]:
     size = len(shard.tokens)
     return (cut_shard(shard, tokens, size),) if tokens < size else ()

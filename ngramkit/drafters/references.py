@@ -40,7 +40,7 @@ class ReferenceTexts:
                 "give the parts that matter",
                 option="references",
             )
-        self._shard = _sort(self.texts)
+        self._shard = _sorted_texts(self.texts)
         # int64[0 or 1, 7], see kernels.suffix.search.shard_table
         self.table: npt.NDArray[np.int64] = np.empty((0, 7), np.int64)
         if self._shard:
@@ -61,7 +61,7 @@ class ReferenceTexts:
         """
         from ngramkit.kernels.blend.references import follow_beginning
 
-        if any(_holds(each, text[-MIN_MATCH_INSIDE:]) for each in self.texts):
+        if any(_occurs(each, text[-MIN_MATCH_INSIDE:]) for each in self.texts):
             return
         start = 0
         for place, each in zip(places, self.texts[: self._begins], strict=False):
@@ -79,7 +79,7 @@ def reference_texts(given: Given) -> ReferenceTexts:
     return ReferenceTexts(given) if len(given) else NO_REFERENCES
 
 
-def start(drafter: Drafter, prompt: TokenArray, references: Given) -> None:
+def start_with_references(drafter: Drafter, prompt: TokenArray, references: Given) -> None:
     """Begin a request. Raises UsageError if the drafter cannot use its references."""
     if not len(references):
         drafter.start(prompt)
@@ -191,7 +191,7 @@ def _token_ids(text: Any, number: int) -> TokenArray:
     return ids.astype(np.int32)
 
 
-def _holds(tokens: Array, some: TokenArray) -> bool:
+def _occurs(tokens: Array, some: TokenArray) -> bool:
     if min(len(tokens), len(some)) < MIN_MATCH_INSIDE:
         return False
     hits = np.flatnonzero(tokens[: len(tokens) - MIN_MATCH_INSIDE + 1] == some[0])
@@ -200,7 +200,7 @@ def _holds(tokens: Array, some: TokenArray) -> bool:
     return len(hits) > 0
 
 
-def _sort(texts: Sequence[TokenArray]) -> list[tuple[Array, Array, Array]]:
+def _sorted_texts(texts: Sequence[TokenArray]) -> list[tuple[Array, Array, Array]]:
     if not texts:
         return []
     from ngramkit.kernels.suffix.sort import sort_shard

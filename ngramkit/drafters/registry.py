@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ngramkit.basics.errors import UsageError, meant
+from ngramkit.basics.errors import UsageError, hint_for_unknown
 from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit.basics.results import Result, Rows
 from ngramkit.drafters.base import BaseDrafter, DraftTree, Evidence, TokenArray
@@ -115,7 +115,7 @@ DRAFTERS = {
 def drafter_entry(name: str) -> Entry:
     if name in DRAFTERS:
         return DRAFTERS[name]
-    raise UsageError(f"unknown drafter {name!r}", meant(name, DRAFTERS))
+    raise UsageError(f"unknown drafter {name!r}", hint_for_unknown(name, DRAFTERS))
 
 
 @dataclass(frozen=True)

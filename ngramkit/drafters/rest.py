@@ -18,7 +18,7 @@ from ngramkit.drafters.base import (
     Evidence,
     LiveContext,
     TokenArray,
-    describe,
+    describe_artifacts,
     eos_of,
 )
 from ngramkit.drafters.options import require_options
@@ -56,7 +56,7 @@ class Rest(BaseDrafter):
                 f"min_match must be 1 to max_match ({max_match}), got {min_match}",
                 option=("min_match", "max_match"),
             )
-        self.over = describe(datastores)
+        self.over = describe_artifacts(datastores)
         # Keeps the arrays alive whose addresses the table holds.
         self._shards = [shard for datastore in datastores for shard in datastore.shards]
         self._table = search_table(self._shards)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ngramkit.basics.errors import UsageError, meant
+from ngramkit.basics.errors import UsageError, hint_for_unknown
 from ngramkit.drafters.registry import drafter_entry, drafter_options
 
 MAX_BUDGET = 4096  # nodes of a draft; attention costs grow with the square
@@ -39,7 +39,7 @@ class DrafterSpec:
                     f"choose from its options: {', '.join(takes) or 'none'}",
                 )
             if key not in takes:
-                raise UsageError(f"unknown option {key!r} of {name}", meant(key, takes))
+                raise UsageError(f"unknown option {key!r} of {name}", hint_for_unknown(key, takes))
             if key in options:
                 raise UsageError(f"{key} of {name} must be given once, got it twice")
             options[key] = takes[key].read(value.strip())

@@ -16,7 +16,7 @@ from ngramkit.drafters.base import (
     LiveContext,
     Source,
     TokenArray,
-    describe,
+    describe_artifacts,
     eos_of,
 )
 from ngramkit.drafters.options import require_options
@@ -74,7 +74,9 @@ class Ssd(BaseDrafter):
     ) -> None:
         require_options("ssd", query=query, continuation=continuation, least_score=least_score)
         self._past = past
-        self.over = f"{past.tokens:,} tokens of past requests, {describe((), past.tokenizer)}"
+        self.over = (
+            f"{past.tokens:,} tokens of past requests, {describe_artifacts((), past.tokenizer)}"
+        )
         rules = np.array([query, continuation, eos_of(past.tokenizer)], np.int64)
         self._continuation = continuation
         self._origins = [_Origin(rules, least_score) for _ in past.shards]

@@ -33,7 +33,7 @@ from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growing_history import Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
 from ngramkit.engines.request_texts import RequestTexts
-from ngramkit.engines.sessions import Session, Sessions, clipped
+from ngramkit.engines.sessions import Session, Sessions, with_known_ids
 from ngramkit.engines.source import DraftSource, open_source, require_known, require_same
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -223,7 +223,9 @@ class BatchDrafter:
         sessions = self.sessions.find(contexts, tenants, names)
         begun: dict[Session, int] = {}
         if self.history is not None:
-            begun = _begun(sessions, contexts, [asked[i].prompt for i in wanted] if asked else None)
+            begun = _beginning_requests(
+                sessions, contexts, [asked[i].prompt for i in wanted] if asked else None
+            )
             if follows:
                 self._follow(self.history, begun)
             if self.history.take_in():
@@ -261,7 +263,7 @@ class BatchDrafter:
 
     def _follow(self, history: GrowingHistory, begun: Mapping[Session, int]) -> None:
         for session in [*self.sessions.left, *begun]:
-            _finish(history, session)
+            _remember_session(history, session)
         for session, prompt in begun.items():
             session.begin = session.remembered = prompt
 
@@ -274,7 +276,7 @@ class BatchDrafter:
         ]
         if not new:
             return new
-        joined = clipped(np.concatenate(new), self.source.vocabulary)
+        joined = with_known_ids(np.concatenate(new), self.source.vocabulary)
         ends = accumulate(map(len, new))
         return [joined[end - len(each) : end] for each, end in zip(new, ends, strict=True)]
 
@@ -304,7 +306,7 @@ class BatchDrafter:
             known = None if asked is None else asked.prompt
             begin = min(_unwritten(session, len(row)) if known is None else known, len(row))
         if session.request is None:
-            tokens = clipped(row, self.source.vocabulary)
+            tokens = with_known_ids(row, self.source.vocabulary)
             past = self.source.past(session.tenant)
             if refers:
                 tokens, written = tokens[:begin], tokens[begin:]
@@ -413,7 +415,7 @@ class _Pool:
         return self._pool.submit(draw)
 
 
-def _begun(
+def _beginning_requests(
     sessions: Sequence[Session], rows: Sequence[TokenArray], prompts: Sequence[int | None] | None
 ) -> dict[Session, int]:
     """Return the sessions that begin a request, and the lengths of their prompts.
@@ -436,7 +438,7 @@ def _unwritten(session: Session, size: int) -> int:
     return size - (new if session.kept == session.size and new <= drafted + 1 else 1)
 
 
-def _finish(history: GrowingHistory, session: Session) -> None:
+def _remember_session(history: GrowingHistory, session: Session) -> None:
     if session.request is not None and session.remembered < session.size:
         text, begin = session.request.tokens[: session.size], session.begin
         if session.remembered > begin:  # its request returned, and ended again
@@ -449,5 +451,5 @@ def _finish(history: GrowingHistory, session: Session) -> None:
 def _finish_all(history: GrowingHistory, sessions: Sessions) -> None:
     if not history.told:
         for session in sessions.latest():
-            _finish(history, session)
+            _remember_session(history, session)
     history.flush()

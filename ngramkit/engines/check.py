@@ -17,7 +17,7 @@ from ngramkit.basics.errors import (
     InputError,
     NgramkitError,
     UsageError,
-    meant,
+    hint_for_unknown,
     one_line,
     require_between,
     require_texts,
@@ -25,7 +25,7 @@ from ngramkit.basics.errors import (
 from ngramkit.basics.kinds import KINDS
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.results import Result, Rows
-from ngramkit.budget.crossover import gain, stops_paying
+from ngramkit.budget.crossover import gain_of_drafts, stops_paying
 from ngramkit.budget.model_files import read_facts
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.drafters.create import require_kind
@@ -49,7 +49,10 @@ PROMPT_TEXT = "The answer to the question is that"  # the prompt
 PROMPT_TOKENS = 16  # tokens of a datastore that are the prompt without a tokenizer
 SHOWN_TOKENS = tuple(1 << i for i in range(10))  # of passes
 # Engine -> what the options of its server mean for drafts.
-EFFECTS = {"vllm": vllm_server_options.effects, "sglang": sglang_server_options.effects}
+EFFECTS = {
+    "vllm": vllm_server_options.effects_of_options,
+    "sglang": sglang_server_options.effects_of_options,
+}
 TIMED_CALLS = 20  # timed calls, whose median is shown
 
 
@@ -160,7 +163,7 @@ def check_engine(
     require_fit(config, engine)
     if config.metrics is not None:
         require_metrics(Path(config.metrics))
-    for _, folder in _folders(config):
+    for _, folder in _require_folders(config):
         open_artifact_folder(folder)  # report damage before numba is imported
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code) if model else None
     from ngramkit.engines.batch import BatchDrafter
@@ -174,7 +177,7 @@ def check_engine(
     if tokenizer is not None:
         drafter.require_same(tokenizer.encode)
     artifacts = drafter.source.artifacts
-    context, text = _context(tokenizer, artifacts)
+    context, text = _context_for_timing(tokenizer, artifacts)
     seconds = []
     chain = np.zeros(0, np.int32)
     for _ in range(TIMED_CALLS if len(context) else 0):
@@ -193,7 +196,7 @@ def check_engine(
             for a in artifacts
         ),
         str(config.history) if config.history else None,
-        *_sources(config, artifacts),
+        *_describe_sources(config, artifacts),
         effects_of_options,
         model,
         text,
@@ -201,11 +204,11 @@ def check_engine(
         len(chain),
         1e3 * sorted(seconds)[len(seconds) // 2] if seconds else 0.0,
         Rows(vllm_modes() if engine == "vllm" else ()),
-        *_passes(engine, config, model, budget),
+        *_passes_table(engine, config, model, budget),
     )
 
 
-def _sources(
+def _describe_sources(
     config: DraftConfig, artifacts: Sequence[Artifact]
 ) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
     """Return `drafts_from`, `learns` and `notes` of a CheckedEngine."""
@@ -222,7 +225,7 @@ def _sources(
     requests = 0 if kept is None else kept.manifest.counts["requests"]
     if requests:
         found.append(f"{requests:,} past requests")
-    learns = _learns(config) if remembers else "nothing"
+    learns = _describe_learning(config) if remembers else "nothing"
     if entry.own_text:
         found.insert(0, "the text of the request itself")
     missing = []
@@ -235,7 +238,7 @@ def _sources(
     return tuple(found), learns, (*missing, *unused)
 
 
-def _learns(config: DraftConfig) -> str:
+def _describe_learning(config: DraftConfig) -> str:
     if not config.store:
         return "nothing: store is false"
     what = "prompts and answers" if config.history_prompts else "answers"
@@ -244,7 +247,7 @@ def _learns(config: DraftConfig) -> str:
     return f"the {what} of finished requests, {where}{apart}"
 
 
-def _passes(
+def _passes_table(
     engine: str, config: DraftConfig, model: str | None, length: int
 ) -> tuple[Rows[CheckedPass], str, int | None]:
     size, by = None, "pass_cost"
@@ -260,7 +263,7 @@ def _passes(
     length, rows = min(config.tokens or length, length), []
     one = float(times.times(np.ones(1))[0])
     for tokens in SHOWN_TOKENS:
-        found = gain(times, tokens, length)
+        found = gain_of_drafts(times, tokens, length)
         cost = float(times.times(np.array([float(tokens)]))[0]) / one
         figures = (round(each, 3) for each in (cost, *found))
         rows.append(CheckedPass(tokens, *figures))
@@ -280,7 +283,9 @@ def vllm_modes() -> Iterator[CheckedMode]:
 
 def require_engine(engine: str) -> None:
     if engine not in ENGINES:
-        raise UsageError(f"unknown engine {engine!r}", meant(engine, ENGINES), option="engine")
+        raise UsageError(
+            f"unknown engine {engine!r}", hint_for_unknown(engine, ENGINES), option="engine"
+        )
 
 
 def require_usable(engine: str) -> None:
@@ -299,19 +304,19 @@ def require_fit(config: DraftConfig, engine: str) -> None:
     """
     config.require_fit(engine)
     config.require_sources()
-    for role, folder in _folders(config):
+    for role, folder in _require_folders(config):
         require_kind(folder, read_manifest(folder).kind, role)
     existing_history(config)
 
 
-def _folders(config: DraftConfig) -> Iterator[tuple[str, Path]]:
+def _require_folders(config: DraftConfig) -> Iterator[tuple[str, Path]]:
     for role, names in config.artifacts.items():
         for name in names:
             if as_url(name) is None and not is_hub_name(name):
                 yield role, as_path(name)
 
 
-def _context(
+def _context_for_timing(
     tokenizer: TextTokenizer | None, artifacts: Sequence[Artifact]
 ) -> tuple[npt.NDArray[np.int32], str | None]:
     if tokenizer is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ngramkit.basics.errors import ArtifactError, InputError, UsageError, meant, reason
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError, hint_for_unknown, reason
 from ngramkit.basics.kinds import KIND_OF_ROLE, TABLES
 from ngramkit.basics.untrusted import parse_json, read_json
 from ngramkit.drafters.create import require_sources
@@ -91,8 +91,10 @@ class DraftConfig:
         names = [field.name for field in fields(cls)]
         for key, value in given.items():
             if key not in names:
-                raise UsageError(f"unknown key {key!r} in {where}", meant(str(key), names))
-            _check(key, value, where)
+                raise UsageError(
+                    f"unknown key {key!r} in {where}", hint_for_unknown(str(key), names)
+                )
+            _check_value(key, value, where)
         for key in given:
             if key.startswith("history_") and not given.get("history"):
                 hint = "name a folder for it, or leave it out"
@@ -100,9 +102,9 @@ class DraftConfig:
                     f"cannot use {key} of {where}: it needs a history", hint, option=key
                 )
         values: dict[str, Any] = dict(given)
-        values["datastores"] = tuple(map(_expanded, given.get("datastores", ())))
+        values["datastores"] = tuple(map(_expand_home, given.get("datastores", ())))
         values |= {
-            key: _expanded(given[key]) for key in PATH_KEYS if isinstance(given.get(key), str)
+            key: _expand_home(given[key]) for key in PATH_KEYS if isinstance(given.get(key), str)
         }
         if "drafter" in values:
             DrafterSpec.parse(values["drafter"])
@@ -168,7 +170,9 @@ class DraftConfig:
         else:
             where = text.strip()
             try:
-                value = read_json(Path(_expanded(where)), strict=True, error=InputError, hint=hint)
+                value = read_json(
+                    Path(_expand_home(where)), strict=True, error=InputError, hint=hint
+                )
             except (OSError, ValueError) as error:
                 raise InputError(
                     f"cannot read {where}, which {CONFIG_VARIABLE} names: {reason(error)}", hint
@@ -210,7 +214,7 @@ def existing_history(config: DraftConfig) -> History | None:
     return None
 
 
-def _expanded(name: str) -> str:
+def _expand_home(name: str) -> str:
     return str(Path(name).expanduser()) if name.startswith("~/") else name
 
 
@@ -218,7 +222,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _check(key: str, value: Any, where: str) -> None:
+def _check_value(key: str, value: Any, where: str) -> None:
     def refuse(wanted: str) -> None:
         raise UsageError(f"{key} of {where} must be {wanted}, got {value!r}", option=key)
 

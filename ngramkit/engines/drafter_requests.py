@@ -12,7 +12,7 @@ from ngramkit.drafters.base import Drafter, DraftTree, Evidence, LiveContext, To
 from ngramkit.drafters.blend_request import Job
 from ngramkit.drafters.checked import drafts_of
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts, start
+from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts, start_with_references
 from ngramkit.engines.blend_source import RequestSource
 from ngramkit.kernels.draft_cut import RUN_CLASSES, SHARE_CLASSES, chances, update_record
 from ngramkit.kernels.tree_paths import best_path
@@ -80,7 +80,7 @@ class DrafterRequest:
         self._record = np.zeros((SHARE_CLASSES, RUN_CLASSES, 2), np.float32)
         self._run, self._last = 0, DraftTree.empty()
         self._live = LiveContext(tokens)
-        start(self._drafter, tokens[:prompt], self._references)
+        start_with_references(self._drafter, tokens[:prompt], self._references)
         if len(tokens) > prompt:
             self._drafter.accept(tokens[prompt:])
 

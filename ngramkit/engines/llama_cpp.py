@@ -148,7 +148,7 @@ class Drafter:
         if text is None:
             text = _Text(OwnClock(self._clock))
             self._texts.append(text)
-        text.holder = _nobody if holder is None else weakref.ref(holder)
+        text.holder = _no_callback if holder is None else weakref.ref(holder)
         if self._running is not text:
             if self._running is not None:
                 self._running.clock.stop()
@@ -167,7 +167,7 @@ class Drafter:
         size = len(text.ids)
         goes_on = 0 < len(input_ids) - size <= text.drafted + 1
         if not goes_on or not np.array_equal(input_ids[:size], text.ids):
-            _finish(self._batch, text)
+            _finish_text(self._batch, text)
             text.prompt = len(input_ids) - 1
         text.ids = input_ids.copy()
 
@@ -200,7 +200,7 @@ class Drafter:
 
         self._batch.require_same(encode)
         if hasattr(llama, "tokenize"):
-            self._encode = partial(_encode, weakref.ref(llama))  # it holds the drafter
+            self._encode = partial(_encode_text, weakref.ref(llama))  # it holds the drafter
         self._checked = True
         if hasattr(llama, "_sampler") and llama not in self._grammars:
             self._grammars[llama] = LlamaGrammar(llama, importlib.import_module("llama_cpp"))
@@ -221,17 +221,17 @@ class OwnClock:
         self._spent, self._since = self(), None
 
 
-def _nobody() -> None: ...
+def _no_callback() -> None: ...
 
 
-def _encode(llama: Callable[[], Any], text: str) -> Any:
+def _encode_text(llama: Callable[[], Any], text: str) -> Any:
     return llama().tokenize(text.encode(), add_bos=False, special=True)
 
 
 class _Text:
     def __init__(self, clock: OwnClock) -> None:
         self.clock, self.timer = clock, PassTimer(clock)
-        self.holder: Callable[[], Any] = _nobody  # the array that holds its ids
+        self.holder: Callable[[], Any] = _no_callback  # the array that holds its ids
         self.ids = np.empty(0, np.int32)  # of the last call, if they are to be remembered
         self.drafted = 0  # tokens of the last draft
         self.prompt = 0  # tokens that the model did not write
@@ -253,7 +253,7 @@ def _fit_to_grammar(
     return DraftTree(ids, parents, chain.scores[:count], chain.source[:count])
 
 
-def _finish(batch: BatchDrafter, text: _Text) -> None:
+def _finish_text(batch: BatchDrafter, text: _Text) -> None:
     if len(text.ids):
         batch.finish(Finished(text.ids, text.prompt))
     text.ids = np.empty(0, np.int32)
@@ -261,7 +261,7 @@ def _finish(batch: BatchDrafter, text: _Text) -> None:
 
 def _finish_all(batch: BatchDrafter, texts: list[_Text]) -> None:
     for text in texts:
-        _finish(batch, text)
+        _finish_text(batch, text)
 
 
 def _has_artifacts(config: DraftConfig) -> bool:

@@ -39,7 +39,7 @@ def given_texts(*values: Any) -> list[str | list[int]]:
 
     Raises UsageError for other values and for more than MAX_REFERENCE_BYTES.
     """
-    texts = [part for value in values for part in _parts(value) if len(part)]
+    texts = [part for value in values for part in _reference_parts(value) if len(part)]
     size = sum(len(t.encode()) if isinstance(t, str) else ID_BYTES * len(t) for t in texts)
     if size > MAX_REFERENCE_BYTES:
         raise UsageError(
@@ -50,11 +50,11 @@ def given_texts(*values: Any) -> list[str | list[int]]:
     return texts
 
 
-def _parts(value: Any) -> Iterable[str | list[int]]:
+def _reference_parts(value: Any) -> Iterable[str | list[int]]:
     if value is None:
         return
     if not isinstance(value, str | list | tuple):
-        raise _wrong(value)
+        raise _wrong_references(value)
     ids: list[int] = []
     for each in [value] if isinstance(value, str) else value:
         if type(each) is int and each >= 0:
@@ -67,11 +67,11 @@ def _parts(value: Any) -> Iterable[str | list[int]]:
         elif isinstance(each, list | tuple) and all(type(i) is int and i >= 0 for i in each):
             yield list(each)
         elif type(each) is not int:
-            raise _wrong(each)
+            raise _wrong_references(each)
     yield ids
 
 
-def _wrong(value: Any) -> UsageError:
+def _wrong_references(value: Any) -> UsageError:
     return UsageError(
         f"{REFERENCE_KEY} must be texts or lists of token ids, got {type(value).__name__}",
         "Give a text, a list of texts or a list of ids.",
@@ -79,7 +79,7 @@ def _wrong(value: Any) -> UsageError:
     )
 
 
-def encoder(tokenizer: Any) -> Encode | None:
+def text_encoder(tokenizer: Any) -> Encode | None:
     """Return a function from a text to its ids; None without a tokenizer."""
     encode = getattr(tokenizer, "encode", None)
     return encode and partial(encode, add_special_tokens=False)
@@ -110,7 +110,7 @@ def token_ids(
     return [ids for ids in found if len(ids)]
 
 
-def flat(lists: Iterable[Sequence[int]]) -> list[int]:
+def join_with_separator(lists: Iterable[Sequence[int]]) -> list[int]:
     """Return lists of ids as one list, with SEPARATOR between them."""
     joined: list[int] = []
     for ids in lists:

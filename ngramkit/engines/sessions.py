@@ -146,7 +146,7 @@ class Sessions:
         else:
             self._drop(session, session.keys)
             ends = [size, *(m for m in (whole * stride, (whole - 1) * stride) if m > 0)]
-            session.keys = [_key(session.request.tokens, end) for end in ends]
+            session.keys = [_key_of_end(session.request.tokens, end) for end in ends]
             for key in session.keys:
                 self._by_key.setdefault(key, []).append(session)
             session.marks = whole
@@ -156,7 +156,7 @@ class Sessions:
         for session in [each for each in self._moved if each.used < self._step]:
             del self._moved[session]
             self._drop(session, session.keys[:1])
-            session.keys[0] = _key(session.request.tokens, session.size)
+            session.keys[0] = _key_of_end(session.request.tokens, session.size)
             self._by_key.setdefault(session.keys[0], []).append(session)
 
     def clear(self) -> None:
@@ -173,17 +173,19 @@ class Sessions:
 
     def _begins(self, row: TokenArray, session: Session) -> bool:
         known = session.row
-        if known is not None and _grows(known, row) and session.size <= len(known):
+        if known is not None and _is_extended(known, row) and session.size <= len(known):
             return True
         tokens, beginning = session.request.tokens[: session.size], row[: session.size]
-        return equal(tokens, beginning) or equal(tokens, clipped(beginning, self._vocabulary))
+        return equal_arrays(tokens, beginning) or equal_arrays(
+            tokens, with_known_ids(beginning, self._vocabulary)
+        )
 
     def _continued(self, row: TokenArray, tenant: str) -> Session | None:
-        n, clear = len(row), clipped(row, self._vocabulary)
+        n, clear = len(row), with_known_ids(row, self._vocabulary)
         near = range(n, max(n - MAX_STEP_TOKENS, 0) - 1, -1)
         far = range((n - MAX_STEP_TOKENS) // self._stride * self._stride, 0, -self._stride)
         for length in chain(near, far):
-            for session in self._by_key.get(_key(clear, length), ()):
+            for session in self._by_key.get(_key_of_end(clear, length), ()):
                 usable = session.used < self._step and session.size <= n
                 usable = usable and session.tenant == tenant
                 if usable and self._begins(row, session):
@@ -192,10 +194,10 @@ class Sessions:
 
     def _rewound(self, row: TokenArray, tenant: str) -> Session | None:
         best, most = None, 0
-        clear = clipped(row, self._vocabulary)
+        clear = with_known_ids(row, self._vocabulary)
         n, stride = len(row), self._stride
         for mark in range(n // stride * stride, max(n // stride - 2, 0) * stride, -stride):
-            for session in self._by_key.get(_key(clear, mark), ()):
+            for session in self._by_key.get(_key_of_end(clear, mark), ()):
                 if session.used < self._step and session.tenant == tenant:
                     shared = common_beginning(session.request.tokens, clear)
                     if shared > most and session.size - shared < 2 * stride:
@@ -209,7 +211,7 @@ class Sessions:
         kept = session.size
         if name in self._rewritten or session.tenant != tenant:
             self._rewritten.discard(name)
-            kept = common_beginning(session.request.tokens, clipped(row, self._vocabulary))
+            kept = common_beginning(session.request.tokens, with_known_ids(row, self._vocabulary))
             if kept == 0 or session.tenant != tenant:
                 self._forget(session)
                 return self._new(tenant, name)
@@ -255,24 +257,24 @@ def _is_fixed(row: TokenArray) -> bool:
     return isinstance(base, np.ndarray) and not base.flags.writeable
 
 
-def _grows(one: TokenArray, other: TokenArray) -> bool:
+def _is_extended(one: TokenArray, other: TokenArray) -> bool:
     """Return whether the rows are the same memory, of which `other` shows as much or more."""
     same = one.base is other.base and one.ctypes.data == other.ctypes.data
     return same and len(one) <= len(other)
 
 
-def equal(one: TokenArray, other: TokenArray) -> bool:
+def equal_arrays(one: TokenArray, other: TokenArray) -> bool:
     """Compare int32[n] and int32[n]."""
     if len(one) < LONG_COPY_TOKENS:
         return one.tobytes() == other.tobytes()
     return bool((one == other).all())
 
 
-def clipped(row: TokenArray, vocabulary: int) -> TokenArray:
+def with_known_ids(row: TokenArray, vocabulary: int) -> TokenArray:
     """Return int32[n] with unknown ids as the vocabulary's size."""
     clipped: TokenArray = np.minimum(row.view(np.uint32), np.uint32(vocabulary)).view(np.int32)
     return clipped
 
 
-def _key(row: TokenArray, length: int) -> Key:
+def _key_of_end(row: TokenArray, length: int) -> Key:
     return length, hash(row[max(length - HASHED_TOKENS, 0) : length].tobytes())

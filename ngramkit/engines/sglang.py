@@ -37,9 +37,9 @@ from ngramkit.engines.request_parameters import (
     forbids_remembering,
     tenant_of,
 )
-from ngramkit.engines.request_texts import MOST_RUNNING, REFERENCE_KEY, encoder
+from ngramkit.engines.request_texts import MOST_RUNNING, REFERENCE_KEY, text_encoder
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
-from ngramkit.engines.tool_templates import templates
+from ngramkit.engines.tool_templates import call_templates
 
 LOG = logging.getLogger("ngramkit")
 Ids = npt.NDArray[np.int64]
@@ -99,12 +99,12 @@ class NgramCorpus:
         for name, request in self._requests.items():
             if name in self._references or not self._is_on(name):
                 continue
-            given, written = _parameters(request).get(REFERENCE_KEY), _templates(request)
+            given, written = _custom_params(request).get(REFERENCE_KEY), _schema_templates(request)
             if given is not None or written:
                 self._references.read(
                     name,
                     given,
-                    encoder(getattr(request, "tokenizer", None)),
+                    text_encoder(getattr(request, "tokenizer", None)),
                     templates=written or None,
                     tenant=self._tenant(request) or "",
                 )
@@ -182,10 +182,10 @@ class NgramCorpus:
         return {}
 
     def _is_on(self, name: str) -> bool:
-        return not forbids_drafts(_parameters(self._requests.get(name)))
+        return not forbids_drafts(_custom_params(self._requests.get(name)))
 
     def _remembered(self, request: Any) -> bool:
-        said = _parameters(request)
+        said = _custom_params(request)
         return not forbids_drafts(said) and not forbids_remembering(said)
 
     def _tenant(self, request: Any) -> str | None:
@@ -194,7 +194,7 @@ class NgramCorpus:
         said = {
             "lora": getattr(request, "lora_id", None),
             "salt": getattr(request, "cache_salt", None),
-            "key": _parameters(request).get(HISTORY_KEY),
+            "key": _custom_params(request).get(HISTORY_KEY),
         }
         return tenant_of(said[self._tenants] or None)
 
@@ -210,7 +210,7 @@ class NgramCorpus:
     def _text(self, name: str, tail: Sequence[int], total: int) -> TokenArray:
         end = np.array(tail, np.int32)
         text, skipped = self._texts.get(name, (None, 0))
-        if text is None or not _continued(text, end, total - skipped):
+        if text is None or not _append_missing(text, end, total - skipped):
             text = LiveContext(self._whole(name, end, total))
             self._texts[name] = text, total - text.length
         return text.tokens
@@ -221,21 +221,21 @@ class NgramCorpus:
             return tail
         parts = request.origin_input_ids_unpadded, request.output_ids
         text = LiveContext(np.concatenate([np.array(part, np.int32) for part in parts]))
-        return text.tokens if _continued(text, tail, total) else tail
+        return text.tokens if _append_missing(text, tail, total) else tail
 
 
-def _parameters(request: Any) -> dict[str, Any]:
+def _custom_params(request: Any) -> dict[str, Any]:
     custom = getattr(getattr(request, "sampling_params", None), "custom_params", None)
     return custom if isinstance(custom, dict) else {}
 
 
-def _templates(request: Any) -> list[str]:
+def _schema_templates(request: Any) -> list[str]:
     """Return templates of the JSON schema that the answer must follow, if there is one."""
     schema = getattr(getattr(request, "sampling_params", None), "json_schema", None)
     if not isinstance(schema, str):
         return []
     with suppress(InputError):  # such as $$ANY$$, for any JSON
-        return templates((), parse_json(schema, "json_schema"))
+        return call_templates((), parse_json(schema, "json_schema"))
     return []
 
 
@@ -257,7 +257,7 @@ def _of_server(config: DraftConfig) -> tuple[Any, int | None, int]:
     return tokenizer, vocabulary, int(context.get_parallel().tp_rank)
 
 
-def _continued(text: LiveContext, tail: TokenArray, total: int) -> bool:
+def _append_missing(text: LiveContext, tail: TokenArray, total: int) -> bool:
     """Append what `text` lacks of `total` tokens that end with `tail`; False if it differs."""
     new = total - text.length
     if not 0 <= new <= len(tail):

@@ -14,7 +14,7 @@ IGNORED_SETTINGS = (
 )  # fmt: skip
 
 
-def effects(words: Sequence[str]) -> Iterator[str]:
+def effects_of_options(words: Sequence[str]) -> Iterator[str]:
     """Yield what follows from the server's options: whether ngramkit drafts first.
 
     Raises UsageError for values that cannot be read.

@@ -24,7 +24,12 @@ from ngramkit.engines.drafter_requests import DrafterSource
 from ngramkit.engines.growing_history import GrowingHistory
 from ngramkit.engines.request_texts import Encode
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.tokenizer_record import TokenizerRecord, difference, encodes, first_difference
+from ngramkit.formats.tokenizer_record import (
+    TokenizerRecord,
+    encode_probes,
+    first_difference,
+    text_encoded_differently,
+)
 from ngramkit.remote.fetch import fetch_artifact
 
 LOG = logging.getLogger("ngramkit")
@@ -60,7 +65,7 @@ def open_source(
     vocabulary = config.vocabulary if vocabulary is None else vocabulary
     kept = existing_history(config)
     compared = [] if kept is None else [kept]
-    record = _tokenizer([*artifacts, *compared], vocabulary, tokenizer)
+    record = _tokenizer_of_engine([*artifacts, *compared], vocabulary, tokenizer)
     if entry.needs_evidence:
         LOG.warning("the drafter %s needs evidence, which engines do not give", spec.name)
     roles = [*sources, "history"] if config.history else [*sources]
@@ -89,7 +94,7 @@ def open_source(
     return source
 
 
-def _tokenizer(
+def _tokenizer_of_engine(
     artifacts: Sequence[Artifact], vocabulary: int | None, engine: TokenizerRecord | None
 ) -> TokenizerRecord | None:
     if vocabulary is not None:
@@ -128,7 +133,7 @@ def require_same(artifacts: Sequence[Artifact], tokenizer: Any) -> None:
             ", ".join(str(artifact.path) for artifact in artifacts),
         )
         return
-    encode: Encode = tokenizer if backend is None else partial(_encode, backend)
+    encode: Encode = tokenizer if backend is None else partial(_encode_text, backend)
     for artifact in artifacts:
         path, record = artifact.path, artifact.tokenizer
         if record.encodes is None:
@@ -143,19 +148,19 @@ def require_same(artifacts: Sequence[Artifact], tokenizer: Any) -> None:
             )
         if backend is not None:
             vocabulary = backend.get_vocab(with_added_tokens=True)
-            differs = difference(record.encodes, encodes(vocabulary, encode))
+            differs = text_encoded_differently(record.encodes, encode_probes(vocabulary, encode))
             if differs:  # for example, tokens were added
                 LOG.warning("%s and the engine's model: %s", path, differs)
 
 
 def engine_record(tokenizer: Any, vocabulary: int | None) -> TokenizerRecord | None:
     """Return the record of a fast tokenizer; None for others, or more ids than the model has."""
-    from ngramkit.corpus.tokenizer import digests
+    from ngramkit.corpus.tokenizer import tokenizer_digests
 
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return None
-    found = digests(backend)
+    found = tokenizer_digests(backend)
     if vocabulary is not None and found.vocabulary > vocabulary:
         return None
     eos = getattr(tokenizer, "eos_token_id", None)
@@ -163,7 +168,7 @@ def engine_record(tokenizer: Any, vocabulary: int | None) -> TokenizerRecord | N
     return TokenizerRecord(id=name, eos=eos if type(eos) is int else None, **found._asdict())
 
 
-def _encode(backend: Any, text: str) -> Sequence[int]:
+def _encode_text(backend: Any, text: str) -> Sequence[int]:
     ids: Sequence[int] = backend.encode(text, add_special_tokens=False).ids
     return ids
 

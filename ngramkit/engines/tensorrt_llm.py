@@ -59,10 +59,10 @@ def make_drafter(
     given = {name: value for name, value in options.items() if value is not None}
     config = config or DraftConfig.from_environment() or DraftConfig()
     config.require_fit("tensorrt-llm")
-    return _class()(max_draft_len, config, vocabulary, tokenizer, given)
+    return _drafter_class()(max_draft_len, config, vocabulary, tokenizer, given)
 
 
-def _class() -> type[Any]:
+def _drafter_class() -> type[Any]:
     """Return our class; importing TensorRT-LLM's Drafter needs a GPU."""
     try:
         base = importlib.import_module(BASE_MODULE).Drafter
@@ -87,7 +87,7 @@ def _class_over(base: type[Any]) -> type[Any]:
             tokenizer: Any,
             options: dict[str, Any],
         ) -> None:
-            super().__init__(**_arguments(base, length, options))
+            super().__init__(**_base_arguments(base, length, options))
             self._made_of = (length, config, vocabulary, tokenizer, options)
             self._length = min(config.tokens or length, length)
             own = load_engine_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
@@ -100,7 +100,7 @@ def _class_over(base: type[Any]) -> type[Any]:
                 vocabulary=config.require_vocabulary(known, "give tokenizer or vocabulary"),
                 cost=pass_times(config.pass_cost),
                 tokenizer=record,
-                writes=_rank() == 0,
+                writes=_rank_of_process() == 0,
             )
             self._batch.require_same(own)
             self.history, self.statistics = self._batch.history, self._batch.statistics
@@ -108,7 +108,7 @@ def _class_over(base: type[Any]) -> type[Any]:
             self.enabled = True
 
         def __reduce__(self) -> Any:
-            return _make, self._made_of
+            return _make_drafter, self._made_of
 
         def prepare_draft_tokens(
             self, scheduled_requests: Any, resource_manager: Any = None
@@ -119,11 +119,11 @@ def _class_over(base: type[Any]) -> type[Any]:
             rows = [list(request.get_tokens(0)) for request in requests]
             longest = self._longest() if self.enabled else 0
             lengths = [
-                max(min(longest, _room(request, len(row))), 0)
+                max(min(longest, _most_tokens(request, len(row))), 0)
                 for request, row in zip(requests, rows, strict=True)
             ]
             asked = [
-                Asked(_prompt(request, row), self._tenant(request) or "")
+                Asked(_prompt_length(request, row), self._tenant(request) or "")
                 for request, row in zip(requests, rows, strict=True)
             ]
             chains = self._batch.chain_batch(rows, lengths, asked=asked)
@@ -142,7 +142,7 @@ def _class_over(base: type[Any]) -> type[Any]:
                 elif getattr(request, COMPLETE):
                     self._departures.forget(name)
                     tokens = np.array(request.get_tokens(0), np.int32)
-                    prompt, tenant = _prompt(request, tokens), self._tenant(request)
+                    prompt, tenant = _prompt_length(request, tokens), self._tenant(request)
                     if tenant is not None:
                         self._batch.finish(Finished(tokens, prompt, name, tenant))
 
@@ -157,11 +157,11 @@ def _class_over(base: type[Any]) -> type[Any]:
     return Drafter
 
 
-def _make(*given: Any) -> Any:
-    return _class()(*given)
+def _make_drafter(*given: Any) -> Any:
+    return _drafter_class()(*given)
 
 
-def _arguments(base: type[Any], length: int, options: Mapping[str, Any]) -> dict[str, Any]:
+def _base_arguments(base: type[Any], length: int, options: Mapping[str, Any]) -> dict[str, Any]:
     parameters = inspect.signature(base.__init__).parameters
     for name in options:
         if name not in parameters:
@@ -172,18 +172,18 @@ def _arguments(base: type[Any], length: int, options: Mapping[str, Any]) -> dict
     return {**{name: length for name in names if name in parameters}, **options}
 
 
-def _rank() -> int:
+def _rank_of_process() -> int:
     names = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK")
     ranks = [os.environ[name] for name in names if os.environ.get(name, "").isdigit()]
     return int(ranks[0]) if ranks else 0
 
 
-def _prompt(request: Any, row: Sized) -> int:
+def _prompt_length(request: Any, row: Sized) -> int:
     prompt = getattr(request, "py_orig_prompt_len", None)
     return len(row) - 1 if prompt is None else int(prompt)
 
 
-def _room(request: Any, tokens: int) -> int:
+def _most_tokens(request: Any, tokens: int) -> int:
     prompt = getattr(request, "py_orig_prompt_len", None)
     new = getattr(request, "py_max_new_tokens", None)
     return (

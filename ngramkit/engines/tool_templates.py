@@ -17,7 +17,7 @@ EMPTY = {"string": "", "integer": 0, "number": 0, "boolean": False, "null": None
 COMPACT_SEPARATORS = (",", ":")
 
 
-def templates(tools: Iterable[tuple[str, Any]], schema: Any = None) -> list[str]:
+def call_templates(tools: Iterable[tuple[str, Any]], schema: Any = None) -> list[str]:
     """Return templates of calls of tools, given by name and schema, and of an answer's schema.
 
     Clients send schemas, so any value may be in them.
@@ -26,11 +26,11 @@ def templates(tools: Iterable[tuple[str, Any]], schema: Any = None) -> list[str]
     found = []
     for name, parameters in tools:
         arguments = values.empty(parameters)
-        for text in _written(arguments if isinstance(arguments, dict) else {}):
+        for text in _json_spellings(arguments if isinstance(arguments, dict) else {}):
             called = json.dumps(name, ensure_ascii=False)
             found.append(f'{{"name": {called}, "arguments": {text}}}')
     if schema is not None:
-        found += _written(values.empty(schema))
+        found += _json_spellings(values.empty(schema))
     kept, room = [], MAX_TEMPLATE_BYTES
     for text in found:
         room -= len(text.encode(errors="replace"))
@@ -40,7 +40,7 @@ def templates(tools: Iterable[tuple[str, Any]], schema: Any = None) -> list[str]
     return kept
 
 
-def _written(value: Any) -> list[str]:
+def _json_spellings(value: Any) -> list[str]:
     texts = [
         json.dumps(value, ensure_ascii=False, separators=each)
         for each in (COMPACT_SEPARATORS, None)

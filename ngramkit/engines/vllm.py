@@ -61,7 +61,9 @@ class Proposer:
                 LOG.warning("%s", ON_CPU)
             # Ranks count the same.
             self._batch = open_batch(vllm_config, config, device, counts=not rank)
-            watch(tenants=config.history_by is not None, grows=self._batch.grows)
+            show_requests_to_proposers(
+                tenants=config.history_by is not None, grows=self._batch.grows
+            )
         except NgramkitError as error:
             raise type(error)(one_line(error), option=error.option) from error
         self.history, self.statistics = self._batch.history, self._batch.statistics
@@ -99,7 +101,7 @@ class Proposer:
         rows = [token_ids_cpu[i, :size] for i, size in enumerate(sizes)]
         told = list(self._states.items()) if len(self._states) == count else []
         for i, (_, state) in enumerate(told):
-            if forbids_drafts(_said(state)):
+            if forbids_drafts(_extra_args(state)):
                 lengths[i] = 0
         asked = None
         if self._batch.history is not None or len(self._texts):  # else it is unused
@@ -115,7 +117,7 @@ class Proposer:
         self._states = dict(states)
         self._batch.tells()
         for name, state in self._states.items():
-            said = _said(state)
+            said = _extra_args(state)
             ids, more = said.get(IDS_KEY), said.get(TEMPLATE_IDS_KEY)
             if (ids is not None or more is not None) and name not in self._texts:
                 tenant = self._tenant(state) or ""
@@ -126,7 +128,7 @@ class Proposer:
         prompt, sampling = state.prompt_token_ids, state.sampling_params
         if not self._batch.grows or prompt is None or sampling is None:
             return
-        if forbids_remembering(_said(state)):
+        if forbids_remembering(_extra_args(state)):
             return
         most = most_output(sampling, len(prompt), self._longest)
         output = unaborted_answer(sampling, state.output_token_ids, most)
@@ -139,11 +141,11 @@ class Proposer:
         return tenant_by(self._tenants, state.sampling_params, state.lora_request)
 
 
-def _said(state: Any) -> Mapping[str, Any]:
+def _extra_args(state: Any) -> Mapping[str, Any]:
     return getattr(state.sampling_params, "extra_args", None) or {}
 
 
-def watch(*, tenants: bool, grows: bool) -> None:
+def show_requests_to_proposers(*, tenants: bool, grows: bool) -> None:
     """Patch vLLM's model runner, once in a process, to show its requests to a Proposer.
 
     If its methods are missing, requests' own parameters are not seen, and a request ends when its

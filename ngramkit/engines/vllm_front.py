@@ -24,12 +24,12 @@ from ngramkit.engines.request_texts import (
     TEMPLATE_IDS_KEY,
     TEMPLATE_KEY,
     Encode,
-    encoder,
-    flat,
     given_texts,
+    join_with_separator,
+    text_encoder,
     token_ids,
 )
-from ngramkit.engines.tool_templates import templates
+from ngramkit.engines.tool_templates import call_templates
 
 ADDED_KEYS = {IDS_KEY, TEMPLATE_KEY, TEMPLATE_IDS_KEY}  # never taken from a client
 LOG = logging.getLogger("ngramkit")
@@ -89,7 +89,7 @@ def _check_and_encode(parameters: Any, refused: type[Exception]) -> None:
             return
         vocabulary = int(model_config.get_vocab_size())
         try:
-            self.extra_args = with_ids(self.extra_args, encoder(tokenizer), vocabulary)
+            self.extra_args = with_ids(self.extra_args, text_encoder(tokenizer), vocabulary)
         except UsageError as error:
             raise refused(one_line(error)) from None
 
@@ -104,10 +104,10 @@ def with_ids(said: dict[str, Any], encode: Encode | None, vocabulary: int) -> di
         return said
     found = {key: value for key, value in said.items() if key not in ADDED_KEYS}
     if texts:
-        found[IDS_KEY] = flat(token_ids(texts, encode, vocabulary))
+        found[IDS_KEY] = join_with_separator(token_ids(texts, encode, vocabulary))
     written = given_texts(said.get(TEMPLATE_KEY))
     if written and encode is not None:
-        found[TEMPLATE_IDS_KEY] = flat(token_ids(written, encode, vocabulary))
+        found[TEMPLATE_IDS_KEY] = join_with_separator(token_ids(written, encode, vocabulary))
     return found
 
 
@@ -119,9 +119,9 @@ def _carry_predictions(requests: Any, refused: type[Exception]) -> None:
     @wraps(theirs)
     def to_sampling_params(self: Any, *given: Any, **named: Any) -> Any:
         made = theirs(self, *given, **named)
-        prediction = _prediction(self)
+        prediction = _prediction_of_request(self)
         if prediction is None and _is_asked():
-            written = _templates(self)
+            written = _templates_of_request(self)
             if written:
                 made.extra_args = {**(made.extra_args or {}), TEMPLATE_KEY: written}
         elif prediction is not None:
@@ -137,17 +137,17 @@ def _carry_predictions(requests: Any, refused: type[Exception]) -> None:
     requests.to_sampling_params = to_sampling_params
 
 
-def _templates(request: Any) -> list[str]:
+def _templates_of_request(request: Any) -> list[str]:
     """Return templates of what a chat's tools and response format let the model write."""
     tools = [] if request.tool_choice == "none" else request.tools or []
     schema = getattr(request.response_format, "json_schema", None)
-    return templates(
+    return call_templates(
         [(tool.function.name, tool.function.parameters) for tool in tools],
         getattr(schema, "json_schema", None),
     )
 
 
-def _prediction(request: Any) -> Any:
+def _prediction_of_request(request: Any) -> Any:
     return (request.model_extra or {}).get("prediction") if _is_asked() else None
 
 
@@ -208,7 +208,7 @@ async def _add_counts(serving: Any, request: Any, name: str, answer: Any) -> Non
     config = getattr(engine, "vllm_config", None)
     if usage is None or config is None or not config.use_v2_model_runner:
         return
-    if _prediction(request) is None or not drafts_for(config.speculative_config):
+    if _prediction_of_request(request) is None or not drafts_for(config.speculative_config):
         return
     try:
         asked = engine.collective_rpc(PREDICTED_COUNTS, args=(name, request.n or 1))
@@ -230,10 +230,10 @@ def answer_counts() -> None:
     """Let this process's worker answer PREDICTED_COUNTS."""
     workers = getattr(sys.modules.get(WORKER_MODULE), "WorkerBase", None)
     if workers is not None:
-        setattr(workers, PREDICTED_COUNTS, _counts)
+        setattr(workers, PREDICTED_COUNTS, _counts_from_worker)
 
 
-def _counts(worker: Any, name: str, answers: int) -> tuple[int, int] | None:
+def _counts_from_worker(worker: Any, name: str, answers: int) -> tuple[int, int] | None:
     requests = getattr(getattr(worker.model_runner, "speculator", None), "requests", None)
     found: tuple[int, int] | None = requests and requests.predicted(name, answers)
     return found

@@ -15,10 +15,10 @@ LOG = logging.getLogger("ngramkit")
 NGRAM_METHODS = ("ngram", "ngram_gpu")  # those that vLLM's own n-gram drafter serves in V2
 
 
-def wanted(vllm_config: Any) -> bool:
+def is_ngramkit_wanted(vllm_config: Any) -> bool:
     """Return whether ngramkit is asked to draft in place of vLLM's own n-gram drafter."""
     speculative = vllm_config.speculative_config
-    return _configured(vllm_config) and getattr(speculative, "method", None) in NGRAM_METHODS
+    return _is_configured(vllm_config) and getattr(speculative, "method", None) in NGRAM_METHODS
 
 
 def mode_of(vllm_config: Any) -> str:
@@ -39,7 +39,7 @@ def require_supported(vllm_config: Any, version: str) -> None:
         cause = why
     elif not vllm_config.use_v2_model_runner:
         cause = _why_v1(vllm_config)
-    elif _device(vllm_config) == "cpu" and _adapts_head(vllm_config.lora_config):
+    elif _device_type(vllm_config) == "cpu" and _adapts_head(vllm_config.lora_config):
         cause = (
             "on a CPU, vLLM fails with drafts of any method and LoRA adapters of lm_head, which "
             "--lora-target-modules can leave out"
@@ -58,7 +58,7 @@ def draft_config(vllm_config: Any) -> DraftConfig:
     config = DraftConfig.from_environment()
     if config is not None:
         return config
-    given = _additional(vllm_config).get("ngramkit", {})
+    given = _additional_config(vllm_config).get("ngramkit", {})
     where = "ngramkit in --additional-config"
     if not isinstance(given, dict):
         raise UsageError(f"{where} must be an object", 'write {"ngramkit": {"drafter": "blend"}}')
@@ -76,18 +76,18 @@ def log_where_vllm_does() -> None:
         LOG.setLevel(theirs.getEffectiveLevel())
 
 
-def _configured(vllm_config: Any) -> bool:
-    return bool(os.environ.get(CONFIG_VARIABLE, "").strip()) or "ngramkit" in _additional(
+def _is_configured(vllm_config: Any) -> bool:
+    return bool(os.environ.get(CONFIG_VARIABLE, "").strip()) or "ngramkit" in _additional_config(
         vllm_config
     )
 
 
-def _additional(vllm_config: Any) -> dict[str, Any]:
+def _additional_config(vllm_config: Any) -> dict[str, Any]:
     additional = getattr(vllm_config, "additional_config", None)
     return additional if isinstance(additional, dict) else {}
 
 
-def _device(vllm_config: Any) -> str:
+def _device_type(vllm_config: Any) -> str:
     return str(getattr(vllm_config.device_config, "device_type", ""))
 
 

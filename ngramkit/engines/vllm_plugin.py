@@ -13,7 +13,7 @@ from typing import Any
 from ngramkit.basics.errors import NgramkitError, one_line
 from ngramkit.engines.check import require_usable
 from ngramkit.engines.vllm_front import Served, answer_counts, carry_texts, drafts_for
-from ngramkit.engines.vllm_options import require_supported, wanted
+from ngramkit.engines.vllm_options import is_ngramkit_wanted, require_supported
 
 RUNNER_MODULE = "vllm.v1.worker.gpu.model_runner"  # has `init_speculator` as a global
 
@@ -43,9 +43,9 @@ def _check_configurations(configurations: Any, version: str) -> None:
     @wraps(theirs)
     def post_init(self: Any) -> None:
         theirs(self)
-        if wanted(self):
+        if is_ngramkit_wanted(self):
             require_supported(self, version)
-        if wanted(self) or drafts_for(self.speculative_config):
+        if is_ngramkit_wanted(self) or drafts_for(self.speculative_config):
             Served.by_options = True
 
     post_init.checked_by_ngramkit = True  # type: ignore[attr-defined]
@@ -64,13 +64,13 @@ def _replace_speculator(version: str) -> None:
 
     @wraps(theirs)
     def init_speculator(vllm_config: Any, device: Any, req_states: Any) -> Any:
-        if not wanted(vllm_config):
+        if not is_ngramkit_wanted(vllm_config):
             return theirs(vllm_config, device, req_states)
         require_supported(vllm_config, version)
-        from ngramkit.engines.vllm_v2 import Speculator, watch
+        from ngramkit.engines.vllm_v2 import Speculator, show_requests_to_speculators
 
         answer_counts()
-        watch(vars(sys.modules[RUNNER_MODULE])["GPUModelRunner"])
+        show_requests_to_speculators(vars(sys.modules[RUNNER_MODULE])["GPUModelRunner"])
         try:
             return Speculator(vllm_config, device, req_states)
         except NgramkitError as error:

@@ -26,12 +26,12 @@ class OptionParser(argparse.ArgumentParser):
         raise UsageError(f"cannot read options: {visible(message)}", option="options")
 
 
-def effects(words: Sequence[str]) -> Iterator[str]:
+def effects_of_options(words: Sequence[str]) -> Iterator[str]:
     """Yield what follows from the options of `vllm serve`: the runner and the mode first.
 
     Raises UsageError for values that cannot be read.
     """
-    given = _read(words)
+    given = _parse_options(words)
     speculative = given.speculative_config or {}
     method = speculative.get("method")
     adaptive = speculative.get("enable_adaptive_verification") is True
@@ -54,9 +54,9 @@ def effects(words: Sequence[str]) -> Iterator[str]:
         yield "LoRA: on a CPU, the start is refused without --lora-target-modules that omit lm_head"
 
 
-def _read(words: Sequence[str]) -> argparse.Namespace:
+def _parse_options(words: Sequence[str]) -> argparse.Namespace:
     parser = OptionParser(prog="vllm serve", add_help=False, allow_abbrev=False)
-    parser.add_argument("--speculative-config", "-sc", type=_object)
+    parser.add_argument("--speculative-config", "-sc", type=_parse_object)
     parser.add_argument("--async-scheduling", action=argparse.BooleanOptionalAction)
     parser.add_argument("--tensor-parallel-size", "-tp", type=int, default=1)
     parser.add_argument("--pipeline-parallel-size", "-pp", type=int, default=1)
@@ -65,7 +65,7 @@ def _read(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_known_args(list(words))[0]
 
 
-def _object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     try:
         body = parse_json(text, "speculative-config")
     except InputError as error:

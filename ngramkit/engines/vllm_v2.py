@@ -195,7 +195,7 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
             scores = np.zeros((count, self.slots), np.float32)
             if lengths.any():
                 scores[drafted] = np.concatenate([chain.scores for chain in chains])
-            sure[:count] = confidences(scores, drafted)
+            sure[:count] = confidence_probs(scores, drafted)
 
     def trim(self, ids: Any) -> Any:
         """Shorten vLLM's DraftTokenIds, K of each row, to what was drafted."""
@@ -220,7 +220,7 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
         )  # fmt: skip
 
 
-def confidences(
+def confidence_probs(
     scores: npt.NDArray[np.float32], drafted: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.float32]:
     """Return each token's probability if those before it are accepted, float32[rows, K].
@@ -234,7 +234,7 @@ def confidences(
     return np.where(drafted, conditional, np.float32(0.0))
 
 
-def watch(runner: Any) -> None:
+def show_requests_to_speculators(runner: Any) -> None:
     """Wrap three methods of GPUModelRunner, once in a process, to show requests to a Speculator."""
     add, finish, take = runner.add_requests, runner.finish_requests, runner.take_draft_token_ids
     if getattr(add, "watched_by_ngramkit", False):

@@ -25,18 +25,18 @@ from ngramkit.basics.machine import OtherPrograms, busy_note, require_package
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Summarized
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit.choose import (
     DrafterChoice,
     MissingSourceError,
     choose,
-    distinct,
+    choose_again_if_built,
+    drop_repeated,
     label_among,
     labels_of,
     listed_drafters,
     own_name,
     require_named,
-    settled,
 )
 from ngramkit.corpus.chat import Template, find_template, require_template
 from ngramkit.decode.options import TRANSFORMERS_WAYS, DecodeOptions
@@ -45,7 +45,7 @@ from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
 from ngramkit.drafters.spec import DrafterSpec, split_budget
-from ngramkit.evaluate.bench_results import BenchResult, shown, summarize, write_answers
+from ngramkit.evaluate.bench_results import BenchResult, shown_speedup, summarize, write_answers
 from ngramkit.evaluate.bench_runs import (
     BASELINE_DRAFTER,
     QuestionRun,
@@ -56,13 +56,13 @@ from ngramkit.evaluate.bench_runs import (
     require_room,
 )
 from ngramkit.evaluate.provenance import Provenance, given_words, provenance_of
-from ngramkit.evaluate.question_sets import pinned
+from ngramkit.evaluate.question_sets import pin_question_set
 from ngramkit.evaluate.records import (
     Question,
     Record,
     Turn,
     answer_text,
-    conversation,
+    prompts_of_conversation,
     questions_for,
     require_questions,
 )
@@ -175,9 +175,9 @@ class BenchResults(Summarized):
             (
                 r.drafter,
                 [
-                    Cell(f"{r.tokens_per_step:.2f}", _ends(r, "tokens_per_step")),
+                    Cell(f"{r.tokens_per_step:.2f}", _interval_of(r, "tokens_per_step")),
                     Cell(f"{r.tokens_per_second:,.1f}"),
-                    Cell(shown(r.speedup), _ends(r, "speedup")),
+                    Cell(shown_speedup(r.speedup), _interval_of(r, "speedup")),
                 ],
             )
             for r in self.results
@@ -215,11 +215,11 @@ class BenchResults(Summarized):
         }
 
     def __repr__(self) -> str:
-        speedups = ", ".join(f"{r.drafter} {shown(r.speedup)}x" for r in self.results[1:])
+        speedups = ", ".join(f"{r.drafter} {shown_speedup(r.speedup)}x" for r in self.results[1:])
         return f"<BenchResults of {self.plan['model']} in {self.folder}: {speedups}>"
 
 
-def _ends(result: BenchResult, figure: str) -> str:
+def _interval_of(result: BenchResult, figure: str) -> str:
     """Return the interval of a figure, "" if it cannot vary."""
     low, high = getattr(result, f"{figure}_low"), getattr(result, f"{figure}_high")
     return "" if low == high else str(Interval(low, high))
@@ -284,7 +284,7 @@ def bench(
                 option="drafters",
             )
     names = [each for each in asked if each != BASELINE_DRAFTER] if asked else DEFAULT_DRAFTERS
-    baseline = label_among(baseline, [BASELINE_DRAFTER, *_labels(names)])
+    baseline = label_among(baseline, [BASELINE_DRAFTER, *_label_drafters(names)])
     require_package("matplotlib", "write the report")
     require_template(template)
     require_questions(questions)
@@ -301,7 +301,7 @@ def bench(
         temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
         device=device, dtype=dtype, device_map=device_map, trust_remote_code=trust_remote_code,
     )  # fmt: skip
-    questions = given["questions"] = pinned(questions)
+    questions = given["questions"] = pin_question_set(questions)
     prepared = open_pending_model(options)
     wanted = questions_for(questions, prepared.tokenizer.record.id, limit, reporter)
     form = find_template(template, prepared.tokenizer)
@@ -320,46 +320,54 @@ def bench(
         "sampling": asdict(options.sampling),
     }
     if not force:  # fail before building artifacts and loading the model
-        known = {} if prepared.context is None else question_facts(fitting(wanted, prepared, form))
+        known = (
+            {}
+            if prepared.context is None
+            else question_facts(questions_that_fit(wanted, prepared, form))
+        )
         nodes = {"budget": options.budget or "auto"} if options.cache is None else {}
         require_begun_with(folder, {**settings, **known, **nodes})
-    choose_all = partial(_choices, names, bool(asked), prepared, sources, options)
-    budgets, choices, missing = choose_all() if len(names) == 1 else settled(choose_all, reporter)
+    choose_all = partial(_choose_drafters, names, bool(asked), prepared, sources, options)
+    budgets, choices, missing = (
+        choose_all() if len(names) == 1 else choose_again_if_built(choose_all, reporter)
+    )
     ways = list(dict.fromkeys(filter(_is_transformers, names)))
     labels = [*ways, *(choice.label for choice in choices)]
     baseline = label_among(baseline, [BASELINE_DRAFTER, *labels])
-    settings |= {"drafters": labels, "artifacts": _artifacts(choices)}
+    settings |= {"drafters": labels, "artifacts": _artifacts_of(choices)}
     if not force:
         require_begun_with(folder, settings)
     decoder, choices = prepared.decoder(options, choices)
     contestants = [
         *_transformers_ways(ways, decoder),
-        *_drafting(choices, budgets, decoder, options),
+        *_prepare_drafters(choices, budgets, decoder, options),
     ]
     contest = Bench(decoder, contestants, wanted, form)
     if contest.too_long:
-        reporter.note(TOO_LONG.format(many(contest.too_long, "question")))
+        reporter.note(TOO_LONG.format(counted(contest.too_long, "question")))
     plan = plan_of(contest, settings)
     with alone_in(folder):
         runs = Runs(folder, plan, force=force)
         if runs.found:
-            reporter.note(f"resuming: {many(len(runs.found), 'answer')} in {folder} already")
+            reporter.note(f"resuming: {counted(len(runs.found), 'answer')} in {folder} already")
         others = OtherPrograms()
         try:
             contest.run(runs, reporter)
         except KeyboardInterrupt:
-            kept = many(len(runs.found), "answer")
+            kept = counted(len(runs.found), "answer")
             reporter.note(f"{kept} in {folder}; the same command resumes there")
             raise
         used = others.cores
         if note := busy_note(used):
             reporter.note(note)
         words = {"model": prepared.name, "drafters": asked or labels, "baseline": baseline}
-        made_by = _provenance(given, words, contest, choices)
-        return publish(contest, runs, plan, folder, made_by, reporter, missing, used, baseline)
+        made_by = _provenance_of_call(given, words, contest, choices)
+        return write_results(
+            contest, runs, plan, folder, made_by, reporter, missing, used, baseline
+        )
 
 
-def _provenance(
+def _provenance_of_call(
     given: Mapping[str, Any],
     words: Mapping[str, Any],
     contest: Bench,
@@ -382,7 +390,7 @@ def _provenance(
     )  # fmt: skip
 
 
-def _labels(names: Sequence[Any]) -> list[str]:
+def _label_drafters(names: Sequence[Any]) -> list[str]:
     """Return the labels of drafters, also of transformers' ways and of those with budgets."""
     labels = []
     for each in names:
@@ -398,7 +406,7 @@ def _with_budget(label: str, budget: Budget) -> str:
     return f"{label}{',' if ':' in label else ':'}budget={budget}" if budget else label
 
 
-def _choices(
+def _choose_drafters(
     names: Sequence[Any],
     named: bool,
     model: PendingModel,
@@ -436,7 +444,7 @@ def _choices(
             continue
         choices.append(replace(choice, label=label))
         budgets[label] = budget
-    return budgets, distinct(choices), missing
+    return budgets, drop_repeated(choices), missing
 
 
 @dataclass(frozen=True)
@@ -468,14 +476,14 @@ def _transformers_ways(ways: Sequence[str], decoder: Decoder) -> list[Contestant
     if not ways:
         return []
     from ngramkit.decode.compare import answer_by, require_plain
-    from ngramkit.decode.packed_weights import unpacked
+    from ngramkit.decode.packed_weights import plain_copy
 
     require_plain(decoder)
-    model = replace(decoder.model, model=unpacked(decoder.model.model))
+    model = replace(decoder.model, model=plain_copy(decoder.model.model))
     return [Contestant(name, answer=answer_by(name, model)) for name in ways]
 
 
-def _drafting(
+def _prepare_drafters(
     choices: Sequence[DrafterChoice],
     budgets: Mapping[str, Budget],
     decoder: Decoder,
@@ -498,7 +506,7 @@ def _drafting(
         )
 
 
-def _artifacts(choices: Sequence[DrafterChoice]) -> list[str]:
+def _artifacts_of(choices: Sequence[DrafterChoice]) -> list[str]:
     return sorted({name for choice in choices for name in choice.builds})
 
 
@@ -516,7 +524,7 @@ class Bench:
         self.decoder = decoder
         self.model = decoder.model
         self.template = template
-        self.questions = fitting(questions, self.model, template)
+        self.questions = questions_that_fit(questions, self.model, template)
         self.too_long = len(questions) - len(self.questions)
 
     def run(self, runs: Runs, reporter: Reporter = SILENT) -> None:
@@ -575,7 +583,7 @@ class Bench:
         return QuestionRun(contestant.name, question.id, question.category, turns, load)
 
     def conversation(self, question: Question, turns: list[TurnRun]) -> Iterator[TokenArray]:
-        return conversation(self.model, self.template, question, turns)
+        return prompts_of_conversation(self.model, self.template, question, turns)
 
     def turn_run(self, decoded: Decoded) -> TurnRun:
         written = decoded.token_ids.tolist()
@@ -625,11 +633,13 @@ def figures_so_far(runs: Runs, contestants: Sequence[Contestant]) -> Mapping[str
 # Writing answers, results.json and report.html.
 
 
-def fitting(
+def questions_that_fit(
     questions: Sequence[Question], model: LanguageModel | PendingModel, template: Template
 ) -> list[Question]:
     fit = [
-        q for q in questions if next(conversation(model, template, q, (), room=2), None) is not None
+        q
+        for q in questions
+        if next(prompts_of_conversation(model, template, q, (), room=2), None) is not None
     ]
     if not fit:
         raise InputError(
@@ -662,7 +672,7 @@ def plan_of(bench: Bench, settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def publish(
+def write_results(
     bench: Bench,
     runs: Runs,
     plan: dict[str, Any],
@@ -694,7 +704,7 @@ def publish(
     for result in results:
         write_answers(folder, bench.model.name, runs, result.drafter)
     write_folder(folder, measured.contents(), provenance)
-    title = f"{plan['model']} on {plan['questions']}, {many(plan['count'], 'question')}"
+    title = f"{plan['model']} on {plan['questions']}, {counted(plan['count'], 'question')}"
     from ngramkit.evaluate.report import write_report
 
     write_report(folder / "report.html", title, results, curves, plan, provenance.machine, missing)
@@ -702,7 +712,7 @@ def publish(
 
 
 def near_ties(bench: Bench, runs: Runs, result: BenchResult) -> list[str]:
-    from ngramkit.decode.compare import part
+    from ngramkit.decode.compare import where_answers_part
 
     questions = {str(question.id): question for question in bench.questions}
     found = []
@@ -712,7 +722,9 @@ def near_ties(bench: Bench, runs: Runs, result: BenchResult) -> list[str]:
         for prompt, ours, theirs in zip(prompts, own.turns, base.turns, strict=False):
             if ours.token_ids != theirs.token_ids:
                 texts = [np.array(turn.token_ids, np.int32) for turn in (ours, theirs)]
-                if part(bench.decoder, prompt, texts[0], texts[1], "no drafts").near_tie:
+                if where_answers_part(
+                    bench.decoder, prompt, texts[0], texts[1], "no drafts"
+                ).near_tie:
                     found.append(name)
                 break
     return found

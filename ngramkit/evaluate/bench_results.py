@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.results import Result
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit.decode.options import TRANSFORMERS_WAYS
 from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER, QuestionRun, Runs
 from ngramkit.evaluate.statistics import (
@@ -83,12 +83,12 @@ class BenchResult(Result):
     @property
     def remarks(self) -> str:
         wrong = len(self.differing)
-        differ = [f"{many(wrong, 'answer')} differ{'s' * (wrong == 1)}{self._why}"] * bool(wrong)
+        differ = [f"{counted(wrong, 'answer')} differ{'s' * (wrong == 1)}{self._why}"] * bool(wrong)
         nothing = self.drafted == 0 and self.drafter not in (BASELINE_DRAFTER, *TRANSFORMERS_WAYS)
         return "; ".join([*differ, *["drafted nothing: its speed-up is noise"] * nothing])
 
 
-def shown(speedup: float | None) -> str:
+def shown_speedup(speedup: float | None) -> str:
     return "n/a" if speedup is None else f"{speedup:.2f}"
 
 
@@ -104,14 +104,16 @@ def summarize(
     """
     shared = runs.shared_by([BASELINE_DRAFTER, *drafters])
     base = shared[BASELINE_DRAFTER]
-    results = [_result(name, own, base, dependent=name in learning) for name, own in shared.items()]
+    results = [
+        _bench_result(name, own, base, dependent=name in learning) for name, own in shared.items()
+    ]
     if count is not None:
         for result in results:
             result.spec_bench = spec_bench(shared[result.drafter], base, count)
     return results
 
 
-def _result(
+def _bench_result(
     name: str, runs: list[QuestionRun], base: list[QuestionRun], *, dependent: bool
 ) -> BenchResult:
     speedup = speedup_of(runs, base, dependent=dependent)
@@ -122,7 +124,7 @@ def _result(
     nodes = [run.drafted for run in runs]
     return BenchResult(
         drafter=name,
-        **_figures(runs, base),
+        **_figures_of_runs(runs, base),
         speedup_low=speedup.low,
         speedup_high=speedup.high,
         speedup_interval=speedup.interval,
@@ -141,18 +143,18 @@ def _result(
     )
 
 
-def _figures(runs: Sequence[QuestionRun], base: Sequence[QuestionRun]) -> dict[str, Any]:
+def _figures_of_runs(runs: Sequence[QuestionRun], base: Sequence[QuestionRun]) -> dict[str, Any]:
     tokens, passes = sum(run.tokens for run in runs), sum(run.passes for run in runs)
     return {
         "tokens": tokens,
         "passes": passes,
         "tokens_per_step": tokens / passes if passes else 1.0,
-        "tokens_per_second": _rate(runs),
-        "speedup": _rate(runs) / _rate(base),
+        "tokens_per_second": _tokens_per_second(runs),
+        "speedup": _tokens_per_second(runs) / _tokens_per_second(base),
     }
 
 
-def _rate(runs: Sequence[QuestionRun]) -> float:
+def _tokens_per_second(runs: Sequence[QuestionRun]) -> float:
     return sum(run.new_tokens for run in runs) / sum(run.seconds for run in runs)
 
 
@@ -186,7 +188,7 @@ def _by_category(
         others = [other for run, other in pairs if run.category == category]
         speedup = speedup_of(own, others, dependent=dependent)
         ends = {"speedup_low": speedup.low, "speedup_high": speedup.high}
-        figures[category] = {**_figures(own, others), **ends}
+        figures[category] = {**_figures_of_runs(own, others), **ends}
     return figures
 
 

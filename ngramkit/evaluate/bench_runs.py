@@ -20,7 +20,7 @@ from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import not_linked, open_stream, read_plain
 from ngramkit.evaluate.result_folder import require_only
 from ngramkit.formats.outputs import require_fit_for_output
-from ngramkit.formats.replacing import locked, replace_text, require_writable, sync_folder
+from ngramkit.formats.replacing import hold_lock, replace_text, require_writable, sync_folder
 
 BASELINE_DRAFTER = "none"  # the drafter that others are compared with
 RUNS_FILE = "runs.jsonl"
@@ -134,7 +134,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     require_fit_for_output(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = folder.parent / f"{folder.name}.lock"
-    with locked(lock, busy=f"another benchmark is writing to {folder}"):
+    with hold_lock(lock, busy=f"another benchmark is writing to {folder}"):
         yield
 
 
@@ -174,7 +174,7 @@ class Runs:
         if len(whole) < len(raw):
             os.truncate(self.path, len(whole))
         for number, line in enumerate(lines[1:], 2):
-            run = _parse(self.path, number, line, _run)
+            run = _parse_line(self.path, number, line, _parse_run)
             self.found[run.key] = run
 
 
@@ -205,14 +205,14 @@ def plan_difference(there: Any, here: Mapping[str, Any]) -> str:
 
 
 def _plan_in(path: Path, line: str) -> dict[str, Any]:
-    return _parse(path, 1, line, lambda body: {**body["plan"]})
+    return _parse_line(path, 1, line, lambda body: {**body["plan"]})
 
 
-def _run(body: dict[str, Any]) -> QuestionRun:
+def _parse_run(body: dict[str, Any]) -> QuestionRun:
     return QuestionRun(**{**body, "turns": [TurnRun(**turn) for turn in body["turns"]]})
 
 
-def _parse(path: Path, number: int, line: str, make: Callable[[Any], T]) -> T:
+def _parse_line(path: Path, number: int, line: str, make: Callable[[Any], T]) -> T:
     try:
         return make(json.loads(line))
     except (ValueError, TypeError, KeyError, RecursionError) as error:

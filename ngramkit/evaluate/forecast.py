@@ -19,7 +19,7 @@ from ngramkit.basics.models import chosen_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Entries, Tabular
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit.budget.model_files import read_facts
 from ngramkit.budget.pass_times import REPORTED_SIZE, Cost, PassTimes, cost_shown, pass_times
 from ngramkit.choose import DrafterChoice, choose, drafts_from_evidence
@@ -31,7 +31,7 @@ from ngramkit.engines.config import DraftConfig
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.replay import count_references, read_answers, without_unusable_references
 from ngramkit.evaluate.replay_results import Replay, Tally
-from ngramkit.evaluate.simulated_server import Served, serve
+from ngramkit.evaluate.simulated_server import Served, simulate_server
 from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 
 if TYPE_CHECKING:
@@ -110,13 +110,13 @@ class Forecast:
             "output_share": self.output_share,
             "warning": self.warning,
             "requests": len(self.replay.names),
-            **_row(self.replay.total),
+            **_tally_row(self.replay.total),
             "drafted": self.drafted,
             "accepted": self.accepted,
             "accepted_share": self.accepted_share,
             "draft_us": self.draft_us,
-            "by_kind": {name: _row(tally) for name, tally in self.by_kind().items()},
-            "by_run": {name: _row(tally) for name, tally in self.by_run().items()},
+            "by_kind": {name: _tally_row(tally) for name, tally in self.by_kind().items()},
+            "by_run": {name: _tally_row(tally) for name, tally in self.by_run().items()},
             "over_time": self.over_time(),
         }
 
@@ -129,7 +129,7 @@ def _by_number(run: tuple[str, Tally]) -> tuple[int, str]:
     return (int(run[0][:18]) if run[0].isdecimal() else -1), run[0]
 
 
-def _row(tally: Tally) -> dict[str, Any]:
+def _tally_row(tally: Tally) -> dict[str, Any]:
     return {
         "output_tokens": tally.tokens,
         "steps": tally.passes,
@@ -216,7 +216,7 @@ class Forecasts(Entries[Forecast], Tabular):
 
     def rows(self) -> list[dict[str, Any]]:
         return [
-            {"budget": each.budget, "kind": kind, **_row(tally)}
+            {"budget": each.budget, "kind": kind, **_tally_row(tally)}
             for each in self
             for kind, tally in each.by_kind().items()
         ]
@@ -240,7 +240,7 @@ class Forecasts(Entries[Forecast], Tabular):
         )  # fmt: skip
         notes = [f"{each.budget} nodes: {each.warning}" for each in self if each.warning]
         notes += [self.note] if self.note else []
-        title = f"Forecasts of {self.drafter}, {many(self.concurrency, 'request')} at once"
+        title = f"Forecasts of {self.drafter}, {counted(self.concurrency, 'request')} at once"
         return html_table(title, head, rows, [self.sentence, *notes])
 
     def __repr__(self) -> str:
@@ -336,10 +336,12 @@ def forecast(
     results = []
     requests = sum(len(record.turns) for record in records)
     for most in dict.fromkeys(budgets):
-        engine = _engine(choice, given, tokenizer, times, prompts=prompts)
+        engine = _open_engine(choice, given, tokenizer, times, prompts=prompts)
         reporter.stage(f"drafts of at most {most} nodes", requests, "requests")
-        served = serve(records, engine, concurrency=concurrency, tokens=most, reporter=reporter)
-        results.append(_forecast(served, times, concurrency, most))
+        served = simulate_server(
+            records, engine, concurrency=concurrency, tokens=most, reporter=reporter
+        )
+        results.append(_estimate_steps(served, times, concurrency, most))
     return Forecasts(results, choice.label, concurrency, times, recorded)
 
 
@@ -356,7 +358,7 @@ def _pass_times(cost: Cost, model: Any, reporter: Reporter) -> PassTimes:
     return pass_times(cost, size)
 
 
-def _forecast(served: Served, times: PassTimes, concurrency: int, budget: int) -> Forecast:
+def _estimate_steps(served: Served, times: PassTimes, concurrency: int, budget: int) -> Forecast:
     chosen = counted_passes(served)
     batches = np.array(served.batches)
     written, drafted = np.array(served.written), np.array(served.drafted)
@@ -405,7 +407,7 @@ def counted_passes(served: Served) -> npt.NDArray[np.bool_]:
     return batches >= (enough[-1] if len(enough) else 0)
 
 
-def _engine(
+def _open_engine(
     choice: DrafterChoice,
     sources: Sources,
     tokenizer: TokenizerRecord,

@@ -14,8 +14,8 @@ import numpy as np
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import require_package
-from ngramkit.basics.terminal_text import fold_name, many
-from ngramkit.evaluate.replay_results import Replay, Tally, categories
+from ngramkit.basics.terminal_text import counted, fold_name
+from ngramkit.evaluate.replay_results import Replay, Tally, categories_of
 from ngramkit.evaluate.statistics import Interval
 from ngramkit.formats.replacing import require_room_for_file
 
@@ -88,7 +88,7 @@ def replay_pictures(
         pictures.append(
             Picture("learning", title, lambda axes: draw_learning(axes, widest, colors))
         )
-    if len(categories(results)) > 1:
+    if len(categories_of(results)) > 1:
         title = f"by category, {nodes} nodes"
         pictures.append(Picture("categories", title, lambda axes: draw_steps(axes, widest, colors)))
     return pictures
@@ -101,7 +101,7 @@ def plot_warming(results: Sequence[Replay], path: Path) -> None:
     pictures = [
         Picture("log", title, lambda axes: draw_learning(axes, results, colors, "requests"))
     ]
-    if 1 < len(categories(results)) <= MOST_ROWS:
+    if 1 < len(categories_of(results)) <= MOST_ROWS:
         title = "by kind of request"
         pictures.append(Picture("kinds", title, lambda axes: draw_steps(axes, results, colors)))
     _draw_together(path, pictures)
@@ -116,7 +116,7 @@ def _draw_together(path: Path, pictures: Sequence[Picture]) -> None:
 
 
 def draw_steps(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
-    rows = categories(results)
+    rows = categories_of(results)
     values = {
         r.drafter: [r.by_category.get(row, Tally()).tokens_per_step for row in rows]
         for r in results
@@ -149,7 +149,7 @@ def saved_figure(
         figure = pyplot.figure(figsize=size, layout="constrained")
         try:
             yield figure
-            _grow(figure)
+            _make_room_for_legend(figure)
             for target in targets if isinstance(targets, Sequence) else [targets]:
                 kind = target.suffix[1:].lower() if isinstance(target, Path) else "svg"
                 metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
@@ -159,7 +159,7 @@ def saved_figure(
             pyplot.close(figure)
 
 
-def _grow(figure: Any) -> None:
+def _make_room_for_legend(figure: Any) -> None:
     renderer = figure.canvas.get_renderer()
     legends = [axes.get_legend() for axes in figure.axes]
     heights = [each.get_window_extent(renderer).height for each in legends if each is not None]
@@ -174,7 +174,7 @@ def colors_of(names: Any) -> dict[str, str]:
 def draw_lines(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
     from matplotlib.ticker import NullLocator
 
-    lines = {name: line for name in colors if (line := _line(results, name))}
+    lines = {name: line for name in colors if (line := _results_of_drafter(results, name))}
     ticks = sorted({result.budget for result in results})
     apart = any(r.interval.low is not None for line in lines.values() for r in line)
     step = ERROR_BAR_DISTANCE * (math.log2(ticks[-1] / ticks[0]) or 1.0) if apart else 0.0
@@ -191,10 +191,10 @@ def draw_lines(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
     axes.xaxis.set_minor_locator(NullLocator())  # its labels would be formulas
     axes.set(xlabel="draft nodes per pass", ylabel="tokens/step")
     draw_no_gain(axes.axhline)
-    legend_below(axes, f"tokens/step with {many(ticks[-1], 'node')}")
+    legend_below(axes, f"tokens/step with {counted(ticks[-1], 'node')}")
 
 
-def _line(results: Sequence[Replay], drafter: str) -> list[Replay]:
+def _results_of_drafter(results: Sequence[Replay], drafter: str) -> list[Replay]:
     return sorted((r for r in results if r.drafter == drafter), key=lambda r: r.budget)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit.basics.machine import cores, processor, version_of
 from ngramkit.basics.results import Result
-from ngramkit.basics.terminal_text import many, without_secrets
+from ngramkit.basics.terminal_text import counted, without_secrets
 from ngramkit.basics.version import __version__
 from ngramkit.choose import DrafterChoice
 from ngramkit.corpus.files import walk_files
@@ -79,20 +79,20 @@ def provenance_of(
     taken = {artifact.where: artifact for choice in choices for artifact in choice.opened}
     return Provenance(
         command_line(command, {**words, **(_source_words(sources, choices) if sources else {})}),
-        {name: _described(value) for name, value in options.items()},
-        list(_files(dict.fromkeys(_plain_files([*files, *past])))),
+        {name: _as_json(value) for name, value in options.items()},
+        list(_digest_files(dict.fromkeys(_plain_files([*files, *past])))),
         asdict(tokenizer),
-        [_artifact(each) for each in taken.values()],
+        [_describe_artifact(each) for each in taken.values()],
         {
             "intervals": RESAMPLING_SEED,
             **{name: seed for name, seed in seeds.items() if seed is not None},
         },
-        machine(device or {}),
+        describe_machine(device or {}),
         commit=commit_of(Path(__file__).parents[2]),
     )
 
 
-def machine(device: Mapping[str, str]) -> dict[str, str]:
+def describe_machine(device: Mapping[str, str]) -> dict[str, str]:
     """Return what is known of the machine and of the installed packages."""
     versions = {name: version_of(name) or "" for name in PACKAGES}
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
@@ -118,12 +118,12 @@ def commit_of(checkout: Path) -> str | None:
         with suppress(FileNotFoundError):
             common = git / (git / "commondir").read_text().strip()
         name = head.removeprefix("ref: ")
-        found = head if name == head else _ref(common, name)
+        found = head if name == head else _commit_of_ref(common, name)
         return found if found and COMMIT.fullmatch(found) else None
     return None
 
 
-def _ref(git: Path, name: str) -> str | None:
+def _commit_of_ref(git: Path, name: str) -> str | None:
     with suppress(FileNotFoundError):
         return (git / name).read_text().strip()
     lines = (git / "packed-refs").read_text().splitlines()
@@ -136,19 +136,19 @@ def _plain_files(paths: Iterable[str | Path]) -> Iterable[Path]:
         yield from (each for each in found if each.is_file() and each.name != LOCK)
 
 
-def _files(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
+def _digest_files(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
     for path in paths:
         with suppress(FileNotFoundError):  # a history's own temporary file
             yield {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
-def _artifact(artifact: Artifact) -> dict[str, Any]:
+def _describe_artifact(artifact: Artifact) -> dict[str, Any]:
     manifest = artifact.manifest
     found = {"kind": artifact.kind, "build": manifest.build, "bytes": manifest.bytes}
     return {"path": artifact.where, **found}
 
 
-def _described(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """Return JSON; objects become their names, secrets of URLs are removed."""
     if value is None or isinstance(value, bool):
         return value
@@ -159,13 +159,13 @@ def _described(value: Any) -> Any:
     if isinstance(value, Artifact):
         return value.where
     if isinstance(value, Mapping):
-        return {str(name): _described(each) for name, each in value.items()}
+        return {str(name): _as_json(each) for name, each in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return {name: _described(each) for name, each in vars(value).items()}
+        return {name: _as_json(each) for name, each in vars(value).items()}
     if isinstance(value, Sequence) and value and isinstance(value[0], Record | Question):
-        return many(len(value), type(value[0]).__name__)
+        return counted(len(value), type(value[0]).__name__)
     if isinstance(value, Sequence):
-        return [_described(each) for each in value]
+        return [_as_json(each) for each in value]
     name = getattr(value, "__qualname__", type(value).__qualname__)
     return f"{getattr(value, '__module__', '')}:{name}"[:MAX_VALUE_CHARACTERS]
 
@@ -246,11 +246,11 @@ def given_words(
     return {
         name: value
         for name, value in options.items()
-        if name not in {*leave_out, *SOURCES} and not _same(value, defaults[name])
+        if name not in {*leave_out, *SOURCES} and not _same_json(value, defaults[name])
     }
 
 
-def _same(value: Any, default: Any) -> bool:
+def _same_json(value: Any, default: Any) -> bool:
     with suppress(TypeError, ValueError):
         return json.dumps(value) == json.dumps(default)
     return False

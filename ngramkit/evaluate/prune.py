@@ -47,7 +47,7 @@ def prune(
     require_out(place, force=force)
     texts: list[TokenArray] = []
     if answers is not None:
-        texts = _answers(artifact, answers, questions, model, template, reporter)
+        texts = _answers_to_judge_by(artifact, answers, questions, model, template, reporter)
     elif questions is not None:
         raise UsageError(
             "cannot use questions without answers",
@@ -63,7 +63,7 @@ def prune(
     return build_at(build, place, reporter=reporter, force=force)
 
 
-def _answers(
+def _answers_to_judge_by(
     artifact: Artifact,
     answers: str | Path,
     questions: str | Path | None,

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.cache import TextCache
-from ngramkit.basics.errors import InputError, UsageError, meant, storage_errors
+from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown, storage_errors
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 
 SPEC_BENCH = "spec-bench"
 SPEED_BENCH = "speed-bench"
@@ -79,7 +79,7 @@ class QuestionSet:
     def records(self, reporter: Reporter = SILENT) -> list[dict[str, Any]]:
         """Download the questions. Raises InputError if none has a text, NetworkError."""
         if self.name == SPEC_BENCH:
-            return [json.loads(line) for line in _text(SPEC_BENCH_FILE).splitlines()]
+            return [json.loads(line) for line in _download_text(SPEC_BENCH_FILE).splitlines()]
         from ngramkit.corpus.hub import hub_records
 
         commit, rows = hub_records(
@@ -95,7 +95,7 @@ class QuestionSet:
             )
         if left_out := len(rows) - len(kept):
             reporter.note(
-                f"{left_out:,} of {many(len(rows), 'question')} left out: {SPEED_BENCH_DATASET} "
+                f"{left_out:,} of {counted(len(rows), 'question')} left out: {SPEED_BENCH_DATASET} "
                 f"ships placeholders for them. {PREPARE}"
             )
         return kept
@@ -122,13 +122,13 @@ def find_set(given: Any) -> QuestionSet | None:
     if config not in configs or not config:
         raise UsageError(
             f"unknown configuration {config!r} of {name}",
-            meant(config, configs) if configs[0] else f"Write {name}.",
+            hint_for_unknown(config, configs) if configs[0] else f"Write {name}.",
             option="questions",
         )
     return QuestionSet(name, config, revision or None)
 
 
-def pinned(given: Any) -> Any:
+def pin_question_set(given: Any) -> Any:
     """Return `given`, or the name of a set with its commit, so that it names the same questions."""
     named = find_set(given)
     return given if named is None else str(named.pinned())
@@ -139,9 +139,9 @@ def has_placeholder(record: Mapping[str, Any]) -> bool:
     return PLACEHOLDER in json.dumps([record.get("turns"), record.get("messages")])
 
 
-def _text(file: WebFile) -> str:
+def _download_text(file: WebFile) -> str:
     known = QUESTION_CACHE.get(file.sha256)
-    if known is not None and _sha256(known) == file.sha256:
+    if known is not None and _sha256_of(known) == file.sha256:
         return known
     from urllib.request import urlopen  # the file is public, and fsspec needs another package
 
@@ -158,5 +158,5 @@ def _text(file: WebFile) -> str:
     return text
 
 
-def _sha256(text: str) -> str:
+def _sha256_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()

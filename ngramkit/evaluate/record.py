@@ -14,13 +14,13 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit.choose import (
     DrafterChoice,
     asked_drafters,
     choose,
-    distinct,
     drafts_private_texts,
+    drop_repeated,
 )
 from ngramkit.corpus.chat import find_template, require_template
 from ngramkit.decode.options import DecodeOptions
@@ -115,7 +115,7 @@ def record(
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     given = options.sources().recorded()
-    choices = distinct(
+    choices = drop_repeated(
         choose(each, prepared.tokenizer.record, given, reporter, prepared.load)
         for each in names or (DEFAULT_DRAFTER,)
     )
@@ -172,9 +172,9 @@ def _record_all(
     result = Recording(folder.path, len(bench.questions))
     done = {(each.about.question, each.about.drafter) for each in folder.requests()}
     if bench.too_long:
-        reporter.note(TOO_LONG.format(many(bench.too_long, "question")))
+        reporter.note(TOO_LONG.format(counted(bench.too_long, "question")))
     if done:
-        reporter.note(f"resuming: {many(len(done), 'answer')} in {folder.path}")
+        reporter.note(f"resuming: {counted(len(done), 'answer')} in {folder.path}")
     reporter.stage("recording", len(bench.questions) * len(choices), "answers")
     begun = time.perf_counter()
     try:
@@ -183,20 +183,22 @@ def _record_all(
             for choice in choices:
                 name = f"{choice.label}, {bench.decoder.budget} nodes"
                 if (str(question.id), name) not in done:
-                    answered = _answer(bench, question, choice.load(forgetful=True), name, requests)
+                    answered = _record_answer(
+                        bench, question, choice.load(forgetful=True), name, requests
+                    )
                     result.tokens += sum(len(request.answer) for request in answered)
                     result.rows += add_rows(answered, folder)
                     result.answers += len(answered)
                 reporter.advance(1, contexts=result.rows)
     except KeyboardInterrupt as stop:
-        answers = many(result.answers, "answer")
+        answers = counted(result.answers, "answer")
         stop.add_note(f"kept in {folder.path}: {answers} more; the same command goes on there")
         raise
     result.seconds = time.perf_counter() - begun
     return result
 
 
-def _answer(
+def _record_answer(
     bench: Bench,
     question: Question,
     drafter: Drafter,

@@ -130,10 +130,12 @@ def read_questions(path: Path, reporter: Reporter = SILENT) -> Questions:
     if named is not None:
         records = named.records(reporter)
         places = ((f"{path}, question {n}", record) for n, record in enumerate(records, 1))
-        return Questions(_distinct(places), named.label)
+        return Questions(_require_distinct(places), named.label)
     require_files(path)
     questions = list(
-        _plain(path) if reader_suffix(path) == ".txt" else _distinct(LogFile(path).objects())
+        _plain_prompts(path)
+        if reader_suffix(path) == ".txt"
+        else _require_distinct(LogFile(path).objects())
     )
     if not questions:
         raise InputError(f"cannot read {path}: it has no questions", "check the path")
@@ -148,22 +150,22 @@ def embedded_questions(count: int = EMBEDDED_QUESTIONS) -> Questions:
     return Questions((Question(w, "python", [text]) for w, text in prompts), "python-stdlib")
 
 
-def _plain(path: Path) -> Iterator[Question]:
+def _plain_prompts(path: Path) -> Iterator[Question]:
     for number, (_, text) in enumerate(LogFile(path).lines(), 1):
         yield Question(number, "all", [text])
 
 
-def _distinct(records: Iterable[tuple[FilePlace | str, Any]]) -> Iterator[Question]:
+def _require_distinct(records: Iterable[tuple[FilePlace | str, Any]]) -> Iterator[Question]:
     seen: set[int | str] = set()
     for number, (where, body) in enumerate(records, 1):
-        question = _question(where, number, body)
+        question = _parse_question(where, number, body)
         if question.id in seen:
             raise InputError(f"{where}: ids must be unique, got {question.id} twice")
         seen.add(question.id)
         yield question
 
 
-def _question(where: FilePlace | str, number: int, body: dict[str, Any]) -> Question:
+def _parse_question(where: FilePlace | str, number: int, body: dict[str, Any]) -> Question:
     category = str(body.get("category", "all"))
     name = body.get("question_id", body.get("id", number))
     if not isinstance(name, int | str):
@@ -173,23 +175,25 @@ def _question(where: FilePlace | str, number: int, body: dict[str, Any]) -> Ques
     if "messages" in body:
         said = body["messages"] if isinstance(body["messages"], list) else [body["messages"]]
         asked = [each for each in said if isinstance(each, dict) and each.get("role") == "user"]
-        return Question(name, category, _texts(where, [each.get("content") for each in asked]))
+        return Question(
+            name, category, _require_texts(where, [each.get("content") for each in asked])
+        )
     if "turns" in body:
-        return Question(name, category, _texts(where, body["turns"]))
+        return Question(name, category, _require_texts(where, body["turns"]))
     if "prompt" in body:
         if "task_id" in body and "canonical_solution" in body:
             category, name = "humaneval", str(body["task_id"])
-        return Question(name, category, _texts(where, [body["prompt"]], "prompt"))
+        return Question(name, category, _require_texts(where, [body["prompt"]], "prompt"))
     if "question" in body:
         category = str(body.get("category", "gsm8k"))
-        return Question(name, category, _texts(where, [body["question"]], "question"))
+        return Question(name, category, _require_texts(where, [body["question"]], "question"))
     raise InputError(
         f"{where}: a question must have `turns`, `prompt` or `question`",
         "use the format of MT-Bench, Spec-Bench, HumanEval or GSM8K, or lines with a prompt",
     )
 
 
-def _texts(where: FilePlace | str, value: Any, key: str = "turns") -> list[str]:
+def _require_texts(where: FilePlace | str, value: Any, key: str = "turns") -> list[str]:
     if not _is_texts(value) or not value or not all(value):
         wanted = "a list of texts" if key == "turns" else "a text"
         raise InputError(f"{where}: `{key}` must be {wanted}")
@@ -325,14 +329,14 @@ def _with_questions(
                 f"{where}: questions must be in {questions}, got {body['question_id']}",
                 "check that the files belong together",
             )
-        choices = _choices(where, body)
+        choices = _parse_choices(where, body)
         for number, answers in enumerate(choices):
             run = str(number) if len(choices) > 1 else ""
-            requests += _alternate(where, question, answers, run)
+            requests += _alternate_turns(where, question, answers, run)
     return requests
 
 
-def _alternate(
+def _alternate_turns(
     where: FilePlace, question: Question, answers: list[str], run: str
 ) -> Iterator[LoggedRequest]:
     if len(answers) > len(question.turns):
@@ -350,7 +354,7 @@ def _alternate(
         before.append(Message("assistant", answer))
 
 
-def _choices(where: FilePlace, body: dict[str, Any]) -> list[list[str]]:
+def _parse_choices(where: FilePlace, body: dict[str, Any]) -> list[list[str]]:
     choices = [
         require_field(where, each, "turns", list)
         for each in require_field(where, body, "choices", list)
@@ -364,7 +368,7 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def conversation(
+def prompts_of_conversation(
     model: LanguageModel | PendingModel,
     template: Template,
     question: Question,

@@ -18,19 +18,19 @@ from ngramkit.basics.models import named_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Entries, Summarized
-from ngramkit.basics.terminal_text import join_some, many
+from ngramkit.basics.terminal_text import counted, join_some
 from ngramkit.choose import (
     DrafterChoice,
     MissingSourceError,
     absent_drafter,
     asked_drafters,
     choose,
-    distinct,
+    choose_again_if_built,
     drafts_from_evidence,
     drafts_private_texts,
+    drop_repeated,
     label_among,
     labels_of,
-    settled,
 )
 from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
@@ -40,7 +40,7 @@ from ngramkit.drafters.sources import HISTORY_TOKENS, Given, PastUse, Sources, g
 from ngramkit.drafters.spec import MAX_BUDGET, DrafterSpec
 from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.provenance import Provenance, given_words, provenance_of
-from ngramkit.evaluate.question_sets import pinned
+from ngramkit.evaluate.question_sets import pin_question_set
 from ngramkit.evaluate.recorded_evidence import RecordedEvidence
 from ngramkit.evaluate.records import (
     Record,
@@ -50,7 +50,7 @@ from ngramkit.evaluate.records import (
     require_questions,
     units_of,
 )
-from ngramkit.evaluate.replay_loop import replay_drafter, shuffle
+from ngramkit.evaluate.replay_loop import replay_drafter, shuffle_records
 from ngramkit.evaluate.replay_page import ReplayPage, require_page
 from ngramkit.evaluate.replay_results import Replay
 from ngramkit.evaluate.result_folder import Contents, replace_folder, require_free
@@ -91,18 +91,18 @@ class KeepState:
         if self.seed is None:
             length = 1 + max((turn.place for each in records for turn in each.turns), default=0)
             return [
-                _placed(each, lambda place, n=n: place + n * length)  # type: ignore[misc]
+                _with_evidence(each, lambda place, n=n: place + n * length)  # type: ignore[misc]
                 for n in range(self.repeat)
                 for each in records
             ]
-        shuffled = shuffle(records * self.repeat, self.seed)
+        shuffled = shuffle_records(records * self.repeat, self.seed)
         return [
-            _placed(each, lambda place, n=n: n)  # type: ignore[misc]
+            _with_evidence(each, lambda place, n=n: n)  # type: ignore[misc]
             for n, each in enumerate(shuffled)
         ]
 
 
-def _placed(record: Record, place_of: Callable[[int], int]) -> Record:
+def _with_evidence(record: Record, place_of: Callable[[int], int]) -> Record:
     turns = [replace(turn, place=place_of(turn.place)) for turn in record.turns]
     return replace(record, turns=turns)
 
@@ -335,7 +335,7 @@ def replay(
     if html is not None:
         require_page(html, force=force)
     if evidence is None:
-        questions = given["questions"] = pinned(questions)
+        questions = given["questions"] = pin_question_set(questions)
     recorded = None
     read_by: TokenizerRecord | TextTokenizer
     if evidence is not None:
@@ -351,14 +351,18 @@ def replay(
     if keep_state is not None:
         past = replace(past, grows=True, prompts=keep_state.prompts)
     chosen = partial(
-        _choose, past=past, tokenizer=tokenizer, evidence=recorded is not None, reporter=reporter
+        _choose_drafter,
+        past=past,
+        tokenizer=tokenizer,
+        evidence=recorded is not None,
+        reporter=reporter,
     )
     lines: list[Curve] = []
     if isinstance(artifacts, Mapping):
         choices, lines = _choose_by_curve(names, artifacts, chosen, reporter)
     else:
         choose_all = partial(_choose_all, names, sources, chosen)
-        choices = choose_all() if len(names) == 1 else settled(choose_all, reporter)
+        choices = choose_all() if len(names) == 1 else choose_again_if_built(choose_all, reporter)
     if recorded is not None:
         _verify_by(recorded, model, reporter)
     records = records[:limit]
@@ -418,7 +422,7 @@ def replay(
         "budget": ",".join(map(str, budgets)),
         "baseline": baseline,
     }
-    results.provenance = _provenance(given, words, tokenizer, sources, choices)
+    results.provenance = _provenance_of_call(given, words, tokenizer, sources, choices)
     if out is not None:
         results.folder = Path(out)
         replace_folder(results.folder, results.contents(), results.provenance, force=force)
@@ -428,7 +432,7 @@ def replay(
     return results
 
 
-def _provenance(
+def _provenance_of_call(
     given: Mapping[str, Any],
     words: Mapping[str, Any],
     tokenizer: TokenizerRecord,
@@ -494,7 +498,7 @@ def _nothing_to_replay(
     )
 
 
-def _choose(
+def _choose_drafter(
     drafter: Any,
     sources: Sources,
     *,
@@ -519,7 +523,7 @@ def _choose(
 def _choose_all(
     names: Sequence[Any], sources: Sources, chosen: Callable[[Any, Sources], DrafterChoice]
 ) -> list[DrafterChoice]:
-    return distinct([chosen(each, sources) for each in names])
+    return drop_repeated([chosen(each, sources) for each in names])
 
 
 def _choose_by_curve(
@@ -589,7 +593,7 @@ def without_unusable_references(
     able = choice.made is not None or DRAFTERS[choice.spec.name].references
     if not given or able:
         return records
-    reporter.note(f"{choice.label} drafts without the references of {many(given, 'request')}")
+    reporter.note(f"{choice.label} drafts without the references of {counted(given, 'request')}")
     return [
         replace(record, turns=[replace(turn, references=()) for turn in record.turns])
         for record in records

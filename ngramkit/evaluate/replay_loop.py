@@ -18,7 +18,7 @@ from ngramkit.basics.errors import require_between
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.checked import ANY_VOCABULARY, drafts_of
-from ngramkit.drafters.references import start
+from ngramkit.drafters.references import start_with_references
 from ngramkit.evaluate.recorded_evidence import Misses, RecordedEvidence, ReplayedEvidence
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.replay_page import WatchedTurn
@@ -99,10 +99,10 @@ def replay_turn(
     drafted = partial(draft_chain, drafts) if chain else drafts
     answer, tally = turn.answer, Tally()
     evidence = None if recorded is None else recorded.after_prompt()
-    start(drafter, turn.prompt, turn.references)
+    start_with_references(drafter, turn.prompt, turn.references)
     position = 0
     if len(answer):  # the prefill's token
-        position = _write(drafter, answer[:1], evidence, recorded)
+        position = _accept_tokens(drafter, answer[:1], evidence, recorded)
     while position < len(answer):
         # As in decoding: at most the tokens that may still be written, less the model's own.
         left = budget if turn.longest is None else min(budget, turn.longest - position - 1)
@@ -112,7 +112,7 @@ def replay_turn(
         nodes = tree.accepted_nodes(answer[position : position + len(tree) + 1].tolist())
         written = answer[position : position + len(nodes) + 1]  # one bonus token
         evidence = None if recorded is None or left <= 0 else recorded.after_draft(tree)
-        position += _write(drafter, written, evidence, recorded)
+        position += _accept_tokens(drafter, written, evidence, recorded)
         tally.count(len(written), empty=len(tree) == 0)
         if reliability is not None:
             reliability.add(tree.scores, nodes)
@@ -132,7 +132,7 @@ def draft_chain(drafts: Callable[[int], DraftTree], length: int) -> DraftTree:
     return DraftTree(tree.token_ids[path], parents, tree.scores[path], tree.source[path])
 
 
-def _write(
+def _accept_tokens(
     drafter: Drafter,
     tokens: TokenArray,
     evidence: Evidence | None,
@@ -147,7 +147,7 @@ def _write(
     return len(tokens)
 
 
-def shuffle(records: Sequence[Record], seed: int) -> list[Record]:
+def shuffle_records(records: Sequence[Record], seed: int) -> list[Record]:
     require_between("seed", seed, 0, (1 << 64) - 1)
     order = np.random.default_rng(seed).permutation(len(records))
     return [records[i] for i in order]

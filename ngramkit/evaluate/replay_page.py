@@ -23,13 +23,13 @@ import numpy as np
 
 from ngramkit.basics.errors import NgramkitError, UsageError, one_line
 from ngramkit.basics.progress import Reporter
-from ngramkit.basics.terminal_text import harmless, many, visible
+from ngramkit.basics.terminal_text import counted, escape_controls, visible
 from ngramkit.basics.untrusted import not_linked, open_stream, owner_only
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import DraftTree, Source, TokenArray
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.formats.card import model_name
-from ngramkit.formats.replacing import exists, replace_text, require_room_for_file
+from ngramkit.formats.replacing import output_exists, replace_text, require_room_for_file
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 MAX_ANSWERS = 20  # on a page, at most
@@ -135,7 +135,7 @@ class ReplayPage:
 
     def write(self, budget: int, *, chain: bool, private: bool) -> None:
         """Write the page, for its owner only if it is `private`."""
-        text = render(self._body(budget, chain))
+        text = render_page(self._body(budget, chain))
         replace_text(self.path, text, owner_only if private else not_linked)
         if private:
             self._reporter.note(f"{self.path} has private texts, so only you can read it")
@@ -149,9 +149,9 @@ class ReplayPage:
             left -= sum(turn.nodes for turn in turns)
             if answers and left < 0:
                 break
-            answers.append(_answer(turns, self._tokenizer, pieces))
+            answers.append(_answer_json(turns, self._tokenizer, pieces))
         drafts = "paths" if chain else "trees"
-        about = [f"Draft {drafts} of at most {many(budget, 'node')} per pass"]
+        about = [f"Draft {drafts} of at most {counted(budget, 'node')} per pass"]
         if self._tokenizer is not None:
             about.append(
                 f"tokens of {visible(model_name(self._tokenizer.record.id), MAX_NAME_CHARACTERS)}"
@@ -161,7 +161,7 @@ class ReplayPage:
             (len(answers), self._asked, "answer"),
         ):
             if shown < of:
-                about.append(f"the first {shown} of {many(of, what)}")
+                about.append(f"the first {shown} of {counted(of, what)}")
                 self._reporter.note(f"{self.path} has {about[-1]}")
         return {
             "sources": [{"key": key, "name": name} for key, name, _ in SOURCE_GROUPS],
@@ -186,7 +186,7 @@ def require_page(path: str | Path, *, force: bool = False) -> None:
                 option="html",
             )
         if not force:
-            error = exists(path)
+            error = output_exists(path)
             error.option = ("html", "force")
             error.hint = "choose another file, or replace it with force=True"
             raise error
@@ -199,10 +199,10 @@ def _is_page(path: Path) -> bool:
     return False
 
 
-def render(body: dict[str, Any]) -> str:
+def render_page(body: dict[str, Any]) -> str:
     """Return the page of the data."""
-    style, script = _part("css"), _part("js")
-    allowed = [f"script-src {_digest(script)}", f"style-src {_digest(style)}"]
+    style, script = _page_part("css"), _page_part("js")
+    allowed = [f"script-src {_csp_digest(script)}", f"style-src {_csp_digest(style)}"]
     policy = "; ".join(["default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"])
     data = json.dumps(body, separators=(",", ":"))
     for mark in "<>&":  # "</script>" and "<!--" would end the element
@@ -214,18 +214,18 @@ def render(body: dict[str, Any]) -> str:
         "data": data,
         "script": script,
     }
-    written, rest = "", _part("html")
+    written, rest = "", _page_part("html")
     for name, value in values.items():
         before, _, rest = rest.partition(f"{{{{{name}}}}}")
         written += before + value
     return written + rest
 
 
-def _part(suffix: str) -> str:
+def _page_part(suffix: str) -> str:
     return files("ngramkit.evaluate").joinpath(f"replay_page.{suffix}").read_text("utf-8")
 
 
-def _digest(text: str) -> str:
+def _csp_digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
@@ -252,31 +252,31 @@ class _Pieces:
     def of(self, token: int) -> int:
         if token not in self._known:
             self._known[token] = len(self.texts)
-            self.texts.append(_shown(self._tokenizer, token))
+            self.texts.append(_show_token(self._tokenizer, token))
         return self._known[token]
 
 
-def _shown(tokenizer: TextTokenizer | None, token: int) -> str:
+def _show_token(tokenizer: TextTokenizer | None, token: int) -> str:
     if tokenizer is None:
         return f"{token} "
     raw = tokenizer.raw([token])
     text = tokenizer.decode([token]) if raw is None else raw.decode("utf-8", "backslashreplace")
-    return harmless(text)[:MAX_TOKEN_CHARACTERS]
+    return escape_controls(text)[:MAX_TOKEN_CHARACTERS]
 
 
 def texts_of(tokens: TokenArray, tokenizer: TextTokenizer | None) -> Iterator[str]:
     """Yield each token's text. A character of several tokens is the text of the last one."""
     if tokenizer is None or not len(tokens) or tokenizer.raw(tokens[:1].tolist()) is None:
-        yield from (_shown(tokenizer, token) for token in tokens.tolist())
+        yield from (_show_token(tokenizer, token) for token in tokens.tolist())
         return
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     last = len(tokens) - 1
     for at, token in enumerate(tokens.tolist()):
         text = decoder.decode(tokenizer.raw([token]) or b"", final=at == last)
-        yield harmless(text)[:MAX_TOKEN_CHARACTERS]
+        yield escape_controls(text)[:MAX_TOKEN_CHARACTERS]
 
 
-def _answer(
+def _answer_json(
     turns: Sequence[WatchedTurn], tokenizer: TextTokenizer | None, pieces: _Pieces
 ) -> dict[str, Any]:
     """Return the JSON of an answer, with a view per drafter."""
@@ -293,14 +293,14 @@ def _answer(
         "views": [
             {
                 "left": len(turn.turn.answer) - turn.shown,
-                "passes": [_pass(each, pieces) for each in turn.passes],
+                "passes": [_pass_json(each, pieces) for each in turn.passes],
             }
             for turn in turns
         ],
     }
 
 
-def _pass(watched: WatchedPass, pieces: _Pieces) -> list[Any]:
+def _pass_json(watched: WatchedPass, pieces: _Pieces) -> list[Any]:
     """Return [written, nodes, accepted, left out]; a node is piece, parent, source, percent."""
     tree, nodes = watched.tree, []
     columns = (tree.token_ids, tree.parents, tree.scores, tree.source)

@@ -179,5 +179,5 @@ class Replay:
         )
 
 
-def categories(results: Iterable[Replay]) -> list[str]:
+def categories_of(results: Iterable[Replay]) -> list[str]:
     return list(dict.fromkeys(c for result in results for c in result.by_category))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from ngramkit.basics.terminal_text import device_text, fold_name
-from ngramkit.evaluate.bench_results import BenchResult, shown
+from ngramkit.evaluate.bench_results import BenchResult, shown_speedup
 from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER
 from ngramkit.evaluate.plots import (
     MUTED,
@@ -68,7 +68,7 @@ NOTE_REPLAYED = (
 )
 
 
-def breakable(text: str) -> Markup:
+def with_line_breaks(text: str) -> Markup:
     return Markup("<wbr>").join(LINE_BREAKS.split(text))
 
 
@@ -96,32 +96,32 @@ def write_report(
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    environment.filters["breakable"] = breakable
+    environment.filters["breakable"] = with_line_breaks
     environment.filters["label"] = lambda text: "\u200b".join(LINE_BREAKS.split(text))
     drafters = list(results[1:])
     page = environment.get_template("report.html.jinja").render(
         title=title,
         columns=TABLE_COLUMNS,
-        rows=[*map(_row, results), *_missing_rows(missing)],
-        explanation=_explanation(plan["budget"], bool(curves)),
-        pictures=_shown(results, curves),
-        budgets=_budgets(drafters, curves, plan["budget"]),
-        categories=_categories(drafters),
-        plan=_facts(plan),
-        machine=_facts(machine),
+        rows=[*map(_row_of_drafter, results), *_missing_rows(missing)],
+        explanation=_explain_drafts(plan["budget"], bool(curves)),
+        pictures=_pictures_to_show(results, curves),
+        budgets=_table_by_budget(drafters, curves, plan["budget"]),
+        categories=_table_by_category(drafters),
+        plan=_facts_as_texts(plan),
+        machine=_facts_as_texts(machine),
     )
     replace_text(path, page)
 
 
-def _row(result: BenchResult) -> tuple[str, ...]:
+def _row_of_drafter(result: BenchResult) -> tuple[str, ...]:
     wrong = len(result.differing)
-    interval = "" if result.drafter == BASELINE_DRAFTER else _interval(result)
+    interval = "" if result.drafter == BASELINE_DRAFTER else _show_interval(result)
     return (
         result.drafter,
         "all"
         if not wrong
         else f"all but {wrong}" + " (near ties)" * (wrong == len(result.near_ties)),
-        shown(result.speedup),
+        shown_speedup(result.speedup),
         interval,
         f"{result.spec_bench['speedup']:.2f}" if result.spec_bench else "",
         f"{result.tokens_per_step:.2f}",
@@ -136,16 +136,16 @@ def _missing_rows(missing: Mapping[str, str]) -> list[tuple[str, ...]]:
     ]
 
 
-def _interval(result: BenchResult) -> str:
+def _show_interval(result: BenchResult) -> str:
     return shown_interval(result.speedup_low, result.speedup_high) or result.speedup_interval
 
 
-def _explanation(budget: int | str, replayed: bool) -> str:
+def _explain_drafts(budget: int | str, replayed: bool) -> str:
     drafts = NOTE_AUTO if budget == "auto" else NOTE_FIXED.format(budget)
     return NOTE_MEASURED + drafts + NOTE_SPEC_BENCH + (NOTE_REPLAYED if replayed else "")
 
 
-def _budgets(
+def _table_by_budget(
     drafters: Sequence[BenchResult], curves: Sequence[Replay], budget: int | str
 ) -> list[tuple[str, ...]]:
     if not curves:
@@ -163,24 +163,27 @@ def _budgets(
     return [("drafter", *map(str, nodes), f"measured, {budget}"), *rows]
 
 
-def _categories(drafters: Sequence[BenchResult]) -> list[tuple[str, ...]]:
+def _table_by_category(drafters: Sequence[BenchResult]) -> list[tuple[str, ...]]:
     rows = [("category", *(result.drafter for result in drafters))]
     for name in drafters[0].by_category if drafters else ():
         figures = [result.by_category[name] for result in drafters]
         rows.append(
-            (name, *(f"{f['tokens_per_step']:.2f}, {shown(f['speedup'])}x" for f in figures))
+            (
+                name,
+                *(f"{f['tokens_per_step']:.2f}, {shown_speedup(f['speedup'])}x" for f in figures),
+            )
         )
     return rows
 
 
-def _facts(facts: Mapping[str, Any]) -> dict[str, str]:
-    texts = {key: _text(value) for key, value in facts.items()}
+def _facts_as_texts(facts: Mapping[str, Any]) -> dict[str, str]:
+    texts = {key: _as_text(value) for key, value in facts.items()}
     if "device" in texts:
         texts["device"] = device_text(texts["device"])
     return {key: text for key, text in texts.items() if text}
 
 
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {each}" for name, each in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -225,18 +228,20 @@ def bench_pictures(results: Sequence[BenchResult], curves: Sequence[Replay]) -> 
     return pictures
 
 
-def _shown(results: Sequence[BenchResult], curves: Sequence[Replay]) -> list[Shown]:
+def _pictures_to_show(results: Sequence[BenchResult], curves: Sequence[Replay]) -> list[Shown]:
     drafters = list(results[1:])
     names = list(drafters[0].by_category) if drafters else []
     described = {
-        "speedups": "; ".join(f"{r.drafter} {shown(r.speedup)} ({_interval(r)})" for r in drafters),
+        "speedups": "; ".join(
+            f"{r.drafter} {shown_speedup(r.speedup)} ({_show_interval(r)})" for r in drafters
+        ),
         "categories": f"The figures of the table by category: {', '.join(names)}.",
         "budgets": "A line per drafter over draft nodes per pass; the table by budget has its "
         "points.",
         "lengths": "; ".join(f"{r.drafter} {r.tokens_per_step:.2f} on average" for r in drafters),
     }
     return [
-        Shown(each.title, described[each.name], _data(each))
+        Shown(each.title, described[each.name], _picture_as_url(each))
         for each in bench_pictures(results, curves)
     ]
 
@@ -245,7 +250,7 @@ def _has_interval(drafters: Sequence[BenchResult]) -> bool:
     return any(result.speedup_low is not None for result in drafters)
 
 
-def _data(picture: Picture) -> str:
+def _picture_as_url(picture: Picture) -> str:
     out = io.BytesIO()
     with saved_figure(out, picture.size) as figure:
         picture.draw(figure.add_subplot())
@@ -256,7 +261,7 @@ def _draw_speedups(axes: Any, drafters: Sequence[BenchResult], colors: Colors) -
     for i, result in enumerate(drafters):
         axes.barh(i - 0.1, result.speedup or 0.0, height=0.42, color=colors[result.drafter])
         axes.annotate(
-            shown(result.speedup),
+            shown_speedup(result.speedup),
             (result.speedup or 0.0, i - 0.1),
             xytext=(5, 0),
             textcoords="offset points",

@@ -28,10 +28,10 @@ from ngramkit.basics.untrusted import open_stream
 from ngramkit.evaluate.plots import Picture, saved_figure
 from ngramkit.evaluate.provenance import Provenance
 from ngramkit.evaluate.result_tables import Table
-from ngramkit.formats.outputs import partial_of, remove, require_fit_for_output
+from ngramkit.formats.outputs import partial_of, remove_entries, require_fit_for_output
 from ngramkit.formats.replacing import (
-    claimed,
-    exists,
+    claim_output,
+    output_exists,
     put_over,
     replace_text,
     require_writable,
@@ -69,7 +69,7 @@ def require_free(folder: Path, inputs: Iterable[Path] = (), *, force: bool = Fal
         require_writable(folder)
         return
     if _require_ours(folder) and not force:
-        raise exists(folder)
+        raise output_exists(folder)
 
 
 def _is_replay(folder: Path) -> bool:
@@ -78,11 +78,11 @@ def _is_replay(folder: Path) -> bool:
     return False
 
 
-def _head(of: str) -> dict[str, Any]:
+def _json_head(of: str) -> dict[str, Any]:
     return {"format": FORMAT, "version": VERSION, "of": of}
 
 
-_BEGINNING = json.dumps(_head("replay"), indent=2).removesuffix("\n}").encode()
+_BEGINNING = json.dumps(_json_head("replay"), indent=2).removesuffix("\n}").encode()
 
 
 def replace_folder(
@@ -93,28 +93,28 @@ def replace_folder(
     Raises as `require_free`, and InputError if another process writes there.
     """
     partial = partial_of(folder)
-    with claimed(folder):
-        _remove(partial)
-        _remove(stepped_aside(folder))
+    with claim_output(folder):
+        _remove_results(partial)
+        _remove_results(stepped_aside(folder))
         try:
             write_folder(partial, contents, provenance)
             require_free(folder, force=force)
             old = put_over(partial, folder)
         except BaseException:
-            _remove(partial)
+            _remove_results(partial)
             raise
         sync_folder(folder.parent)
         if old is not None:
-            _remove(old)
+            _remove_results(old)
 
 
-def _remove(folder: Path) -> None:
+def _remove_results(folder: Path) -> None:
     """Delete a folder of results, or what a killed replay wrote of it."""
     if os.path.lexists(folder):
         _require_ours(folder)
         # The file that tells whose folder it is goes last, so that a kill leaves no other.
         files = sorted(folder.iterdir(), key=lambda path: path.name == RESULTS_FILE)
-        remove([*files, folder])
+        remove_entries([*files, folder])
 
 
 def _require_ours(folder: Path) -> list[str]:
@@ -142,9 +142,9 @@ def require_only(folder: Path, own: Collection[str], what: str) -> list[str]:
 def write_folder(folder: Path, contents: Contents, provenance: Provenance) -> None:
     """Write all files; pictures of an earlier result are removed."""
     folder.mkdir(parents=True, exist_ok=True)
-    body = {**_head(contents.of), **contents.results, **provenance.to_dict()}
+    body = {**_json_head(contents.of), **contents.results, **provenance.to_dict()}
     replace_text(folder / RESULTS_FILE, json.dumps(body, indent=2, ensure_ascii=False) + "\n")
-    replace_text(folder / "results.csv", _csv(contents.rows))
+    replace_text(folder / "results.csv", _csv_table(contents.rows))
     command = provenance.command
     tables = [table.markdown() for table in contents.tables]
     if command is not None:
@@ -159,17 +159,17 @@ def write_folder(folder: Path, contents: Contents, provenance: Provenance) -> No
         for path in paths:
             path.unlink(missing_ok=True)
         if name in drawn:
-            _draw(paths, drawn[name])
+            _draw_picture(paths, drawn[name])
 
 
-def _draw(paths: Sequence[Path], picture: Picture) -> None:
+def _draw_picture(paths: Sequence[Path], picture: Picture) -> None:
     with saved_figure(paths, picture.size) as figure:
         axes = figure.add_subplot()
         axes.set_title(textwrap.fill(picture.title, int(CHARACTERS_PER_INCH * picture.size[0])))
         picture.draw(axes)
 
 
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+def _csv_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a table of all keys; None is an empty cell."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()

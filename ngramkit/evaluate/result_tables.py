@@ -44,9 +44,12 @@ class Table:
 
     def markdown(self) -> str:
         lines = [f"{_in_markdown(self.title)}:", ""]
-        lines += [_row(map(_in_markdown, self.head)), _row(["---", *["---:"] * len(self.head[1:])])]
+        lines += [
+            _markdown_row(map(_in_markdown, self.head)),
+            _markdown_row(["---", *["---:"] * len(self.head[1:])]),
+        ]
         for name, cells in self.rows:
-            lines.append(_row(map(_in_markdown, (name, *map(str, cells)))))
+            lines.append(_markdown_row(map(_in_markdown, (name, *map(str, cells)))))
         if self.notes:
             lines += ["", *(f"- {_in_markdown(note)}" for note in self.notes)]
         return "\n".join(lines)
@@ -61,12 +64,14 @@ class Table:
 
     def latex(self) -> str:
         """Return a float; intervals are a second line of each row."""
-        lines = [_line(map(_in_latex, self.head)), r"\midrule"]
+        lines = [_latex_row(map(_in_latex, self.head)), r"\midrule"]
         for name, cells in self.rows:
-            lines.append(_line(_in_latex(each) for each in (name, *(cell.text for cell in cells))))
+            lines.append(
+                _latex_row(_in_latex(each) for each in (name, *(cell.text for cell in cells)))
+            )
             if any(cell.interval for cell in cells):
-                small = (_bounds(cell.interval) for cell in cells)
-                lines.append(_line(["", *small]))
+                small = (_latex_interval(cell.interval) for cell in cells)
+                lines.append(_latex_row(["", *small]))
         caption = ". ".join(_in_latex(text.rstrip(".")) for text in (self.title, *self.notes))
         return "\n".join(
             [
@@ -85,15 +90,15 @@ class Table:
         )
 
 
-def _row(cells: Iterable[str]) -> str:
+def _markdown_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _line(cells: Iterable[str]) -> str:
+def _latex_row(cells: Iterable[str]) -> str:
     return rf"{' & '.join(cells)} \\"
 
 
-def _bounds(interval: str) -> str:
+def _latex_interval(interval: str) -> str:
     return rf"{{\scriptsize [{_in_latex(interval.replace(' to ', ', '))}]}}" if interval else ""
 
 
@@ -109,7 +114,7 @@ def _in_latex(text: str) -> str:
 def steps_by_budget(results: Sequence[Replay], name: str, title: str) -> Table:
     """Return tokens/step, a column for each budget; the intervals' unit is in the title."""
     budgets = sorted({result.budget for result in results})
-    cells = {(r.drafter, r.budget): _steps(r) for r in results}
+    cells = {(r.drafter, r.budget): _tokens_per_step_cell(r) for r in results}
     names = dict.fromkeys(result.drafter for result in results)
     return Table(
         name,
@@ -120,7 +125,7 @@ def steps_by_budget(results: Sequence[Replay], name: str, title: str) -> Table:
     )
 
 
-def _steps(result: Replay) -> Cell:
+def _tokens_per_step_cell(result: Replay) -> Cell:
     if not result.total.passes:
         return Cell(NOT_COUNTED)
     star = "*" * (result.incomplete is not None)

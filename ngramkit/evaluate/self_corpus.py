@@ -33,11 +33,11 @@ from ngramkit.evaluate.bench_runs import plan_difference
 from ngramkit.evaluate.records import (
     Question,
     answer_text,
-    conversation,
+    prompts_of_conversation,
     questions_for,
     require_questions,
 )
-from ngramkit.formats.replacing import locked, replace_text, require_writable
+from ngramkit.formats.replacing import hold_lock, replace_text, require_writable
 from ngramkit.logs.files import LogFile
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def self_corpus(
     name = f"{questions.name}-{Path(loaded.name).name}.jsonl"
     path = Path(out or Path("self-corpus") / name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(path.with_name(f"{path.name}.lock"), busy=f"another process writes {path}"):
+    with hold_lock(path.with_name(f"{path.name}.lock"), busy=f"another process writes {path}"):
         answers = AnswerFile(path, plan, force=force)
         if answers.done:
             reporter.note(
@@ -186,11 +186,15 @@ def answer_batch(
     sampling: Sampling,
 ) -> list[list[WrittenAnswer]]:
     """Ask every turn of the `index`-th batch together; return each question's answers."""
-    from ngramkit.decode.plain_batch import seeded, write_batch
+    from ngramkit.decode.plain_batch import with_own_seed, write_batch
 
     answers: list[list[WrittenAnswer]] = [[] for _ in questions]
     talks = [
-        (question, own, conversation(model, template, question, own, room=max_new_tokens))
+        (
+            question,
+            own,
+            prompts_of_conversation(model, template, question, own, room=max_new_tokens),
+        )
         for question, own in zip(questions, answers, strict=True)
     ]
     for turn in count():
@@ -201,7 +205,7 @@ def answer_batch(
             model,
             [prompt for *_, prompt in asked],
             max_new_tokens=max_new_tokens,
-            sampling=seeded(sampling, (index << 8) + turn),
+            sampling=with_own_seed(sampling, (index << 8) + turn),
         )
         for (question, own, _), ids in zip(asked, written, strict=True):
             text = answer_text(model.tokenizer, template, ids.tolist())

@@ -59,7 +59,7 @@ class _Running:
         return len(self.text) - self.size
 
 
-def serve(
+def simulate_server(
     records: Sequence[Record],
     drafter: BatchDrafter,
     *,

@@ -96,8 +96,8 @@ def ratio_with_interval(
 ) -> Ratio:
     """Divide gains over costs of `of` by those of `to`; both are (name, gains, costs)."""
     columns = np.array([of[1], of[2], to[1], to[2]], np.float64)
-    value = float(_ratios(columns.sum(1, keepdims=True))[0])
-    found = _interval(columns, units, seed)
+    value = float(_ratios_of_sums(columns.sum(1, keepdims=True))[0])
+    found = _bootstrap_interval(columns, units, seed)
     return Ratio(of[0], to[0], value, found.low, found.high, found.over)
 
 
@@ -105,17 +105,17 @@ def rate_interval(
     gains: Column, costs: Column, units: Units = QUESTIONS, *, seed: int = RESAMPLING_SEED
 ) -> Interval:
     """Return the interval of all gains over all costs."""
-    return _interval(np.array([gains, costs], np.float64), units, seed)
+    return _bootstrap_interval(np.array([gains, costs], np.float64), units, seed)
 
 
-def _interval(columns: npt.NDArray[np.float64], units: Units, seed: int) -> Interval:
+def _bootstrap_interval(columns: npt.NDArray[np.float64], units: Units, seed: int) -> Interval:
     if units.dependent:
         return Interval(over=f"no interval: {DEPENDENT}")
     columns = units.summed(columns)
     count = columns.shape[1]
     if count < MIN_UNITS:
         return Interval(over=f"no interval: fewer than {MIN_UNITS} {units.name}")
-    ends = np.percentile(_ratios(_resample(columns, seed)), PERCENTILES)
+    ends = np.percentile(_ratios_of_sums(_resample(columns, seed)), PERCENTILES)
     low, high = (None if math.isnan(end) else float(end) for end in ends)
     return Interval(low, high, f"95 % over {count:,} {units.name}")
 
@@ -152,7 +152,7 @@ def _resample(columns: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.flo
     return np.concatenate([columns[:, each].sum(2) for each in drawn], axis=1)
 
 
-def _ratios(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _ratios_of_sums(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return gains over costs; of four rows, the ratio of two such rates."""
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = sums[0] / sums[1]

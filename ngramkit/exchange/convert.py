@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.arguments import check_types
-from ngramkit.basics.errors import InputError, UsageError, meant
+from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.models import chosen_model, is_gguf
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -18,7 +18,7 @@ from ngramkit.basics.results import Result
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.outputs import ARTIFACTS, require_fit_for_output
-from ngramkit.formats.replacing import exists, require_writable, tidy
+from ngramkit.formats.replacing import clear_killed_run, output_exists, require_writable
 from ngramkit.inspection import open_artifact
 from ngramkit.remote.fetch import default_output
 from ngramkit.remote.publishing import build_at, require_out
@@ -78,13 +78,17 @@ def export(
     """
     check_types(bool, dynamic=dynamic, u32=u32, force=force)
     if to not in EXPORT_ENDINGS:
-        raise UsageError(f"unknown format {to!r}", meant(to, EXPORT_ENDINGS), option="to")
+        raise UsageError(
+            f"unknown format {to!r}", hint_for_unknown(to, EXPORT_ENDINGS), option="to"
+        )
     if to != "llama.cpp":
-        _refuse("to", to, dynamic=dynamic, min_count=min_count, max_ngrams=max_ngrams, gguf=gguf)
+        _refuse_options(
+            "to", to, dynamic=dynamic, min_count=min_count, max_ngrams=max_ngrams, gguf=gguf
+        )
     if to != "rest-idx":
-        _refuse("to", to, u32=u32)
+        _refuse_options("to", to, u32=u32)
     if to not in ("jsonl", "datasets", "parquet", "exllamav3"):
-        _refuse("to", to, model=model)
+        _refuse_options("to", to, model=model)
     artifact = source if isinstance(source, Artifact) else open_artifact(source, reporter=reporter)
     if out:
         path = Path(out)
@@ -93,9 +97,9 @@ def export(
         path = beside.with_name(beside.name + EXPORT_ENDINGS[to])
         path.parent.mkdir(exist_ok=True)
     require_fit_for_output(path)
-    tidy(path)
+    clear_killed_run(path)
     if os.path.lexists(path) and not force:
-        raise exists(path)
+        raise output_exists(path)
     require_writable(path)
     options: dict[str, Any] = {"force": force, "reporter": reporter}
     if gguf is not None:
@@ -114,15 +118,15 @@ def export(
     elif to == "rest-idx":
         from ngramkit.exchange.rest_idx import export_rest_idx
 
-        counts = export_rest_idx(_datastore(artifact), path, u32=u32, **options)
+        counts = export_rest_idx(_require_datastore(artifact), path, u32=u32, **options)
     elif to == "ik_llama.cpp":
         from ngramkit.exchange.ik_llama_cpp import export_corpus
 
-        counts = export_corpus(_datastore(artifact), path, **options)
+        counts = export_corpus(_require_datastore(artifact), path, **options)
     elif to == "exllamav3":
         from ngramkit.exchange.exllamav3 import export_automaton
 
-        store, folder = _datastore(artifact), model or artifact.tokenizer.id
+        store, folder = _require_datastore(artifact), model or artifact.tokenizer.id
         counts = export_automaton(store, folder, path, memory=memory, **options)
     elif to == "transformers":
         from ngramkit.exchange.transformers import export_folder
@@ -131,23 +135,25 @@ def export(
     elif to == "parquet":
         from ngramkit.exchange.parquet import export_parquet
 
-        counts = export_parquet(artifact, _tokenizer(artifact, model), path, **options)
+        counts = export_parquet(artifact, _tokenizer_for(artifact, model), path, **options)
     else:
         from ngramkit.exchange.text import export_jsonl, require_text
 
         options |= {"objects": to == "datasets"}
-        counts = export_jsonl(require_text(artifact), _tokenizer(artifact, model), path, **options)
+        counts = export_jsonl(
+            require_text(artifact), _tokenizer_for(artifact, model), path, **options
+        )
     private = artifact.manifest.private
     if private and to not in MARKED:
         reporter.note(f"{path} holds private texts, and a {to} file cannot be marked private")
     return Exported(path, artifact.path, to, counts, private)
 
 
-def _tokenizer(artifact: Artifact, model: str | Path | None) -> TextTokenizer:
+def _tokenizer_for(artifact: Artifact, model: str | Path | None) -> TextTokenizer:
     return load_tokenizer(model or artifact.tokenizer.id)
 
 
-def _datastore(artifact: Artifact) -> Any:
+def _require_datastore(artifact: Artifact) -> Any:
     from ngramkit.formats.datastore import Datastore
 
     if not isinstance(artifact, Datastore):
@@ -158,7 +164,7 @@ def _datastore(artifact: Artifact) -> Any:
     return artifact
 
 
-def _refuse(parameter: str, format: str, **options: Any) -> None:
+def _refuse_options(parameter: str, format: str, **options: Any) -> None:
     for name, value in options.items():
         if value is not None and value is not False:
             raise UsageError(
@@ -189,9 +195,11 @@ def import_(
     Raises UsageError for an unknown format, InputError for an invalid file.
     """
     if origin not in IMPORT_KINDS:
-        raise UsageError(f"unknown format {origin!r}", meant(origin, IMPORT_KINDS), option="origin")
+        raise UsageError(
+            f"unknown format {origin!r}", hint_for_unknown(origin, IMPORT_KINDS), option="origin"
+        )
     if origin != "llama.cpp":
-        _refuse("origin", origin, order=order)
+        _refuse_options("origin", origin, order=order)
     file = Path(file)
     if not os.path.lexists(file):
         raise InputError(f"cannot read {file}: there is no such file", "check the path")

@@ -80,7 +80,7 @@ def export_automaton(
     reporter.stage("suffix automaton", size, "tokens")
     private = store.manifest.private
     with whole_file(path, is_automaton, force=force, inputs=[store.path], private=private) as file:
-        sections = _sections(store, size, reporter)
+        sections = _automaton_arrays(store, size, reporter)
         corpus, ends = sections["corpus"], sections["document_ends"]
         if not len(ends):
             raise InputError(f"cannot export {store.path}: it has no text", "Export another one.")
@@ -139,12 +139,12 @@ def _require_room(store: Datastore, size: int, memory: int | None, most: int) ->
         )
 
 
-def _sections(store: Datastore, size: int, reporter: Reporter) -> dict[str, Array]:
+def _automaton_arrays(store: Datastore, size: int, reporter: Reporter) -> dict[str, Array]:
     """Build the automaton; return the file's int32 arrays in order."""
     from ngramkit.kernels.automaton import EDGES, SIZE, STATES, add, new_automaton, sort_edges
 
     automaton = new_automaton(size)
-    for chunk in _chunks(store):
+    for chunk in _token_chunks(store):
         add(automaton, chunk)
         reporter.advance(len(chunk))
     tokens, states, edges = (int(automaton.state[at]) for at in (SIZE, STATES, EDGES))
@@ -174,7 +174,7 @@ def _sections(store: Datastore, size: int, reporter: Reporter) -> dict[str, Arra
     }
 
 
-def _chunks(store: Datastore) -> Iterator[Array]:
+def _token_chunks(store: Datastore) -> Iterator[Array]:
     """Yield the tokens, int32[n], with -1 after each document that is not empty."""
     after = True  # a separator, or the beginning
     for shard in store.shards:

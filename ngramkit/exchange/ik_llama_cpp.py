@@ -13,7 +13,7 @@ import numpy as np
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.exchange.text import documents
+from ngramkit.exchange.text import documents_of
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.replacing import whole_file
 
@@ -39,7 +39,7 @@ def export_corpus(
     written = tokens = left_out = 0
     private = store.manifest.private
     with whole_file(path, is_corpus, force=force, inputs=[store.path], private=private) as file:
-        for document in documents(store):
+        for document in documents_of(store):
             reporter.advance(1)
             if not len(document):
                 continue

@@ -123,7 +123,7 @@ def import_cache(
     words = _read_words(path)
     if orders := _orders_of_short(words):
         _one_order(path, orders, order)
-    cache = _records(path, words)
+    cache = _read_records(path, words)
     chosen = _one_order(path, np.unique(cache.orders).tolist(), order)
     highest = int(max(cache.keys.max(), cache.pairs[:, 0].max()))
     if highest >= tokenizer.record.vocabulary:
@@ -142,7 +142,7 @@ def import_cache(
     }
     if already_built(out, plan):
         return FrozenTable.open(out)
-    arrays = _table(cache, chosen, token_dtype(tokenizer.record.vocabulary))
+    arrays = _table_of_cache(cache, chosen, token_dtype(tokenizer.record.vocabulary))
     sizes = np.diff(arrays["follower_offsets"].astype(np.int64))
     with ArtifactWriter(out, FrozenTable.kind, plan, inputs=[path], force=force) as writer:
         writer.write(TABLE, arrays)
@@ -196,7 +196,7 @@ def _one_order(path: Path, orders: Sequence[int], order: int | None) -> int:
     return int(order or orders[0])
 
 
-def _table(
+def _table_of_cache(
     cache: NgramCache, order: int, dtype: np.dtype[np.uint16 | np.uint32]
 ) -> dict[str, Array]:
     wanted = cache.orders == order
@@ -267,7 +267,7 @@ class NgramSelection:
             yield Ngrams(piece.rows[rows], piece.counts[rows])
 
     def _usable(self, piece: Ngrams) -> tuple[Counts, Mask]:
-        often = totals(piece)
+        often = totals_of_leaders(piece)
         usable: Mask = often >= self._least
         return often, usable & can_draft(cap_counts(piece)) if self._dynamic else usable
 
@@ -279,7 +279,7 @@ def sort_by_count(piece: Ngrams) -> Ngrams:
     return Ngrams(piece.rows[order], piece.counts[order])
 
 
-def totals(piece: Ngrams) -> Counts:
+def totals_of_leaders(piece: Ngrams) -> Counts:
     starts, _ = piece.groups()
     sums: Counts = np.add.reduceat(piece.counts, starts) if len(starts) else piece.counts
     return sums
@@ -289,7 +289,7 @@ def cap_counts(piece: Ngrams) -> Ngrams:
     """Scale ngrams seen more than MAX_COUNT times to a sum of MAX_COUNT, and sort by count."""
     piece = sort_by_count(piece)
     starts, owner = piece.groups()
-    total = totals(piece)
+    total = totals_of_leaders(piece)
     if not len(total) or total.max() <= MAX_COUNT:
         return piece
     running = np.cumsum(piece.counts)
@@ -309,7 +309,7 @@ def can_draft(piece: Ngrams) -> Mask:
     starts, _ = piece.groups()
     if not len(starts):
         return np.zeros(0, bool)
-    total, most = totals(piece), np.maximum.reduceat(piece.counts, starts)
+    total, most = totals_of_leaders(piece), np.maximum.reduceat(piece.counts, starts)
     drafts: Mask = (total >= MIN_SEEN_BY_LENGTH[order]) & (
         100 * most >= PERCENT_BY_LENGTH[order] * total
     )
@@ -357,7 +357,7 @@ def write_cache(
 
 
 def read_cache(path: Path) -> NgramCache:
-    return _records(path, _read_words(path))
+    return _read_records(path, _read_words(path))
 
 
 def _read_words(path: Path) -> npt.NDArray[np.int32]:
@@ -368,24 +368,26 @@ def _read_words(path: Path) -> npt.NDArray[np.int32]:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}", "check the path") from error
     if len(raw) % 4:
-        raise _foreign(path, f"its {len(raw):,} bytes are not whole 32-bit words")
+        raise _not_a_cache(path, f"its {len(raw):,} bytes are not whole 32-bit words")
     words = raw.view(np.int32)
     if not next(_key_sizes(words), 0):
-        raise _foreign(path, "it is empty" if not len(raw) else "its first record makes no sense")
+        raise _not_a_cache(
+            path, "it is empty" if not len(raw) else "its first record makes no sense"
+        )
     return words
 
 
-def _records(path: Path, words: npt.NDArray[np.int32]) -> NgramCache:
-    from ngramkit.kernels.llama_cpp_cache import measure_records, split
+def _read_records(path: Path, words: npt.NDArray[np.int32]) -> NgramCache:
+    from ngramkit.kernels.llama_cpp_cache import measure_records, split_records
 
     records, pairs, bad = measure_records(words)
     if bad >= 0:
-        raise _foreign(path, f"the record at byte {4 * bad:,} makes no sense")
+        raise _not_a_cache(path, f"the record at byte {4 * bad:,} makes no sense")
     cache = NgramCache(
         np.empty((records, KEY_IDS), np.int32), np.zeros(records + 1, np.int64),
         np.empty((pairs, 2), np.int32),
     )  # fmt: skip
-    split(words, cache.keys, cache.offsets, cache.pairs)
+    split_records(words, cache.keys, cache.offsets, cache.pairs)
     return cache
 
 
@@ -434,7 +436,7 @@ def _cache_words(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
     return words, len(starts)
 
 
-def _foreign(path: Path, why: str) -> InputError:
+def _not_a_cache(path: Path, why: str) -> InputError:
     return InputError(
         f"cannot read {path} as a llama.cpp n-gram cache: {why}",
         "give a file that llama-lookup-create or `ngramkit export --to llama.cpp` wrote whole",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.machine import cores, free_memory
-from ngramkit.builders.merge import changes, sum_rows
+from ngramkit.builders.merge import mark_changes, sum_rows
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import FrozenTable
@@ -37,7 +37,7 @@ class Ngrams:
 
     def groups(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return each ngram's first row, int64[groups], and each row's group, int64[n]."""
-        begins = changes(self.rows[:, :-1])
+        begins = mark_changes(self.rows[:, :-1])
         return np.flatnonzero(begins), np.cumsum(begins) - 1
 
     def slice(self, begin: int, end: int) -> Ngrams:

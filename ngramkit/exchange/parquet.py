@@ -122,16 +122,16 @@ def _frozen_groups(table: FrozenTable, tokenizer: TextTokenizer) -> Iterator[pa.
         owners = np.searchsorted(offsets, np.arange(begin, end), side="right") - 1
         first = int(owners[0])
         leaders = table.leaders[first : int(owners[-1]) + 1]
-        names = np.array(_texts(tokenizer, leaders), object)
+        names = np.array(_decode_rows(tokenizer, leaders), object)
         followers = table.followers[begin:end]
         yield pa.table(
             {
                 "leader_text": pa.array(names[owners - first], pa.string()),
-                "follower_text": pa.array(_texts(tokenizer, followers), pa.string()),
+                "follower_text": pa.array(_decode_rows(tokenizer, followers), pa.string()),
                 "count": pa.array(table.follower_counts[begin:end].astype(np.int64)),
                 "leader_count": pa.array(table.leader_counts[owners].astype(np.int64)),
-                "leader": _lists(table.leaders[owners]),
-                "follower": _lists(followers),
+                "leader": _list_array(table.leaders[owners]),
+                "follower": _list_array(followers),
             }
         )
 
@@ -140,23 +140,23 @@ def _bigram_groups(bigram: ModelBigram, tokenizer: TextTokenizer) -> Iterator[pa
     size = max(ROWS_PER_GROUP // bigram.k, 1)  # tokens in one group
     for begin in range(0, len(bigram.next_tokens), size):
         tokens = np.arange(begin, min(begin + size, len(bigram.next_tokens)))
-        names = np.array(_texts(tokenizer, tokens[:, None]), object)
+        names = np.array(_decode_rows(tokenizer, tokens[:, None]), object)
         following = bigram.next_tokens[tokens].reshape(-1, 1)
         extended = bigram.extended[tokens].reshape(-1, bigram.width)
         yield pa.table(
             {
                 "token_text": pa.array(np.repeat(names, bigram.k), pa.string()),
-                "next_text": pa.array(_texts(tokenizer, following), pa.string()),
+                "next_text": pa.array(_decode_rows(tokenizer, following), pa.string()),
                 "log_prob": pa.array(bigram.log_probs[tokens].reshape(-1).astype(np.float32)),
-                "extended_text": pa.array(_texts(tokenizer, extended), pa.string()),
+                "extended_text": pa.array(_decode_rows(tokenizer, extended), pa.string()),
                 "token": pa.array(np.repeat(tokens, bigram.k).astype(np.int32)),
                 "next": pa.array(following[:, 0].astype(np.int32)),
-                "extended": _lists(extended),
+                "extended": _list_array(extended),
             }
         )
 
 
-def _texts(tokenizer: TextTokenizer, rows: Array) -> list[str]:
+def _decode_rows(tokenizer: TextTokenizer, rows: Array) -> list[str]:
     ids = rows.tolist()
     texts: list[str] = tokenizer.backend.decode_batch(ids, skip_special_tokens=False)
     for at, text in enumerate(texts):
@@ -165,7 +165,7 @@ def _texts(tokenizer: TextTokenizer, rows: Array) -> list[str]:
     return texts
 
 
-def _lists(rows: Array) -> pa.Array:
+def _list_array(rows: Array) -> pa.Array:
     flat = np.ascontiguousarray(rows).reshape(-1).astype(np.int32)
     offsets = np.arange(0, len(flat) + 1, rows.shape[1], dtype=np.int32)
     return pa.ListArray.from_arrays(offsets, flat)

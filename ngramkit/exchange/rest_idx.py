@@ -33,7 +33,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.outputs import require_fit_for_output
-from ngramkit.formats.replacing import discard, whole_file
+from ngramkit.formats.replacing import delete_artifact, whole_file
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.safetensors import Array, sha256_of
 from ngramkit.formats.tokens import TokenStore
@@ -110,7 +110,7 @@ def import_rest_idx(
             _write_documents(path, chunks, tokenizer, writer, plan, reporter)
     store = TokenStore.open(documents)
     datastore = build_datastore(store, out, reporter=reporter, force=force)
-    discard(documents)
+    delete_artifact(documents)
     return datastore
 
 
@@ -126,7 +126,7 @@ def _write_documents(
     for number, chunk in enumerate(chunks):
         name = f"shard-{number:05d}.safetensors"
         check_chunk(path, chunk, tokenizer)
-        arrays = _documents(chunk.tokens, tokenizer)
+        arrays = _split_documents(chunk.tokens, tokenizer)
         writer.write(name, arrays)
         counts["documents"] += len(arrays["documents"]) - 1
         counts["tokens"] += len(arrays["tokens"])
@@ -140,16 +140,18 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
     try:
         with open_plain(path, error=InputError) as file:
             if not os.fstat(file.fileno()).st_size:
-                raise _foreign(path, "it is empty")
+                raise _not_a_datastore(path, "it is empty")
             raw = np.memmap(file, np.uint8, "r")
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path}: {reason(error)}", "check the path") from error
     at = 0
     while at < len(raw):
-        tokens, at = _block(path, raw, at)
-        order, at = _block(path, raw, at)
+        tokens, at = _read_block(path, raw, at)
+        order, at = _read_block(path, raw, at)
         if len(order) % 4 or len(tokens) not in (len(order) // 2, len(order)):
-            raise _foreign(path, "the lengths of tokens and suffix array do not fit each other")
+            raise _not_a_datastore(
+                path, "the lengths of tokens and suffix array do not fit each other"
+            )
         width = "<u4" if len(tokens) == len(order) else "<u2"
         yield Chunk(tokens.view(width), order.view("<i4"))
 
@@ -158,11 +160,11 @@ def is_rest_idx(path: Path) -> bool:
     return sum(1 for _ in read_chunks(path)) > 0
 
 
-def _block(path: Path, raw: Array, at: int) -> tuple[Array, int]:
+def _read_block(path: Path, raw: Array, at: int) -> tuple[Array, int]:
     length = int.from_bytes(raw[at : at + 4].tobytes(), "little")
     begin, end = at + 4, at + 4 + length
     if begin > len(raw) or end > len(raw) or not length:
-        raise _foreign(path, f"the block at byte {at:,} is cut short")
+        raise _not_a_datastore(path, f"the block at byte {at:,} is cut short")
     return np.asarray(raw[begin:end]), end
 
 
@@ -181,7 +183,7 @@ def check_chunk(path: Path, chunk: Chunk, tokenizer: TextTokenizer) -> None:
     for begin in range(0, len(order), CHECKED_SUFFIXES):
         positions = order[begin : begin + CHECKED_SUFFIXES]
         if positions.min() < 0 or positions.max() >= len(tokens):
-            raise _foreign(path, "its suffix array points outside its tokens")
+            raise _not_a_datastore(path, "its suffix array points outside its tokens")
         first = tokens[positions].astype(np.int64)
         if first[0] < previous or np.any(first[1:] < first[:-1]):
             raise wrapped
@@ -195,7 +197,7 @@ def check_chunk(path: Path, chunk: Chunk, tokenizer: TextTokenizer) -> None:
         )
 
 
-def _documents(tokens: Array, tokenizer: TextTokenizer) -> dict[str, Array]:
+def _split_documents(tokens: Array, tokenizer: TextTokenizer) -> dict[str, Array]:
     """Split tokens after EOS and at BOS, which is dropped, into a token store's arrays."""
     eos, bos = tokenizer.record.eos, tokenizer.bos
     begins = np.zeros(len(tokens), bool)
@@ -213,7 +215,7 @@ def _documents(tokens: Array, tokenizer: TextTokenizer) -> dict[str, Array]:
     return {"tokens": ids, "documents": np.append(starts, len(ids)).astype(np.uint64)}
 
 
-def _foreign(path: Path, why: str) -> InputError:
+def _not_a_datastore(path: Path, why: str) -> InputError:
     return InputError(
         f"cannot read {path} as a REST datastore: {why}", "check the path and the file's size"
     )

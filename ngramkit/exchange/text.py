@@ -68,7 +68,7 @@ def require_text(artifact: Artifact) -> Datastore | TokenStore:
 
 def texts_of(store: Datastore | TokenStore, tokenizer: TextTokenizer) -> Iterator[list[str]]:
     """Yield the texts of documents that are not empty, in batches, without a final EOS."""
-    remaining, eos = documents(store), store.tokenizer.eos
+    remaining, eos = documents_of(store), store.tokenizer.eos
     while batch := list(islice(remaining, DOCUMENTS_AT_ONCE)):
         ids = [document.tolist() for document in batch]
         ids = [each[:-1] if each[-1:] == [eos] else each for each in ids]
@@ -87,7 +87,7 @@ def is_objects(path: Path) -> bool:
     return isinstance(first, dict) and first.keys() == {TEXT_FIELD}
 
 
-def documents(store: Datastore | TokenStore) -> Iterator[Array]:
+def documents_of(store: Datastore | TokenStore) -> Iterator[Array]:
     """Yield each document's ids, EOS included; some may be empty."""
     if isinstance(store, TokenStore):
         yield from store.documents()

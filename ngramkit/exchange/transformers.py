@@ -18,7 +18,14 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.models import HUB_IDS, is_gguf
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.card import card, escaped_markdown, escaped_yaml, is_hub_id, model_name, title
+from ngramkit.formats.card import (
+    artifact_card,
+    card_title,
+    escaped_markdown,
+    escaped_yaml,
+    is_hub_id,
+    model_name,
+)
 from ngramkit.formats.manifest import MANIFEST_FILE
 from ngramkit.formats.outputs import ARTIFACT, CARD
 from ngramkit.formats.replacing import PRIVATE, Replacement
@@ -47,17 +54,17 @@ def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> dict
         )
     with Replacement(out, force=force, inputs=[artifact.path]) as new:
         new.empty(PRIVATE if artifact.manifest.private else 0o777)
-        size = _write(artifact, new.partial)
+        size = _write_export(artifact, new.partial)
         new.put_in_place()
     return {"bytes": size}
 
 
-def _write(artifact: Artifact, folder: Path) -> int:
+def _write_export(artifact: Artifact, folder: Path) -> int:
     code = folder / "custom_generate"
     code.mkdir()
     (code / "generate.py").write_text(GENERATE_CODE, encoding="utf-8")
     (code / "requirements.txt").write_text(NEEDED_VERSION + "\n", encoding="utf-8")
-    (folder / CARD).write_text(_card(artifact), encoding="utf-8")
+    (folder / CARD).write_text(_model_card(artifact), encoding="utf-8")
     inside = folder / ARTIFACT
     inside.mkdir()
     for name, record in artifact.manifest.files.items():
@@ -65,7 +72,7 @@ def _write(artifact: Artifact, folder: Path) -> int:
         if sha256_of(inside / name) != record.sha256:
             raise WrongFileError(artifact.path / name, "its checksum is not the listed one")
     (inside / MANIFEST_FILE).write_text(artifact.manifest.to_json(), encoding="utf-8")
-    (inside / CARD).write_text(card(artifact.manifest), encoding="utf-8")
+    (inside / CARD).write_text(artifact_card(artifact.manifest), encoding="utf-8")
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
@@ -76,11 +83,11 @@ def hub_id(model: str) -> str | None:
     return name if is_hub_id(name) and not local else None
 
 
-def _card(artifact: Artifact) -> str:
+def _model_card(artifact: Artifact) -> str:
     """Return the model card, which never names a local path."""
     manifest, base_model = artifact.manifest, hub_id(artifact.tokenizer.id)
     name = base_model or model_name(artifact.tokenizer.id)
-    heading = title(replace(manifest, tokenizer=replace(manifest.tokenizer, id=name)))
+    heading = card_title(replace(manifest, tokenizer=replace(manifest.tokenizer, id=name)))
     base = f"base_model: {escaped_yaml(base_model)}\n" if base_model else ""
     return f"""---
 library_name: transformers

@@ -24,7 +24,7 @@ from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.machine import cores
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import size_text, visible
-from ngramkit.basics.untrusted import TRY_AGAIN, Identity, identity, whole_number
+from ngramkit.basics.untrusted import TRY_AGAIN, Identity, file_identity, whole_number
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.proofs import are_values_proven, is_copy_proven, write_proof
 from ngramkit.formats.safetensors import (
@@ -127,7 +127,7 @@ class Artifact(ABC):
         for name, record in self.manifest.files.items():
             file = self.path / name
             try:
-                state = identity(file.stat())
+                state = file_identity(file.stat())
             except OSError as error:
                 raise ArtifactError(f"cannot read {file}: it is missing", TRY_AGAIN) from error
             if state[2] != record.bytes:

@@ -41,7 +41,7 @@ def build_command(manifest: Manifest) -> str:
     if kind.of_model:
         model = quoted(parameters.pop("model", manifest.tokenizer.id))
         given = {name: value for name, value in parameters.items() if name in MODEL_OPTIONS}
-        return " ".join(["ngramkit", kind.command, model, *_options(given)])
+        return " ".join(["ngramkit", kind.command, model, *_as_option_words(given)])
     chosen = corpus_words(corpus)
     if not chosen:
         return ""
@@ -49,7 +49,7 @@ def build_command(manifest: Manifest) -> str:
     words += ["--model", quoted(manifest.tokenizer.id)]
     if manifest.kind == "tokens":
         return " ".join([*words, *([] if parameters.get("eos", True) else ["--no-eos"])])
-    return " ".join([*words, *_options(parameters)])
+    return " ".join([*words, *_as_option_words(parameters)])
 
 
 def _prune_command(manifest: Manifest) -> str:
@@ -66,7 +66,7 @@ def _prune_command(manifest: Manifest) -> str:
     return first and f"{first} --out whole && ngramkit prune whole --bytes {size} --out pruned"
 
 
-def _options(parameters: dict[str, Any]) -> list[str]:
+def _as_option_words(parameters: dict[str, Any]) -> list[str]:
     return [f"--{name.replace('_', '-')} {quoted(value)}" for name, value in parameters.items()]
 
 
@@ -88,7 +88,7 @@ def _chosen_words(corpus: dict[str, Any]) -> list[str]:
     if any("texts" in part for part in corpora_of(corpus)):  # texts passed from Python
         return []
     if "mixed" not in corpus:
-        name = _name(corpus)
+        name = _corpus_name(corpus)
         return ["--corpus", quoted(name), *_option_words(corpus, name)]
     parts = corpus["mixed"]
     common = {key: parts[0][key] for key in COMMON if key in parts[0]}
@@ -99,7 +99,7 @@ def _chosen_words(corpus: dict[str, Any]) -> list[str]:
     words = []
     for part in parts:
         weight = part.get("weight", 1.0)
-        words += ["--corpus", quoted(_name(part) + ("" if weight == 1 else f":{weight}"))]
+        words += ["--corpus", quoted(_corpus_name(part) + ("" if weight == 1 else f":{weight}"))]
     seeds = {part["seed"] for part in parts if part.get("seed")}  # a whole corpus has none
     if len(seeds) > 1:
         return []
@@ -108,7 +108,7 @@ def _chosen_words(corpus: dict[str, Any]) -> list[str]:
     return [*words, *_option_words(given, "")]
 
 
-def _name(corpus: dict[str, Any]) -> str:
+def _corpus_name(corpus: dict[str, Any]) -> str:
     name = str(corpus.get("id", "CORPUS"))
     if "dataset" in corpus and name == corpus["dataset"]:
         name = ":".join(["hf", name, *([corpus["config"]] if "config" in corpus else [])])

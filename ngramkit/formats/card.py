@@ -39,7 +39,7 @@ MARKUP = re.compile(r"([\\`*_\[\]<>#|~$&@!])|(?<=:)(?=//)|(?<=www)(?=\.)", re.IG
 Entry = tuple[str, Sequence[str], int]
 
 
-def card(
+def artifact_card(
     manifest: Manifest,
     entries: Sequence[Entry] = (),
     *,
@@ -54,12 +54,14 @@ def card(
     shown, corpus = without_paths(manifest), manifest.corpus
     counts = corpus.get("left_out")
     evaluation = corpus.get("evaluation")
-    text: str = _template().render(
-        header=_header(shown, language, preview),
-        title=title(shown),
-        about=_about(manifest.kind),
-        facts={name: value for name, value in _facts(shown).items() if value},
-        commands=_commands(("Use it", _use(shown)), ("How it was built", build_command(manifest))),
+    text: str = _load_template().render(
+        header=_card_header(shown, language, preview),
+        title=card_title(shown),
+        about=_describe_file(manifest.kind),
+        facts={name: value for name, value in _facts_of_manifest(shown).items() if value},
+        commands=_commands_by_name(
+            ("Use it", _command_to_use(shown)), ("How it was built", build_command(manifest))
+        ),
         entries=entries,
         corpus=corpus,
         licence=_licence_text(corpus),
@@ -77,19 +79,23 @@ def card_pattern(manifest: Manifest) -> re.Pattern[str]:
 
     The repository, the language and the preview may be any; cards of 0.2.0 match too.
     """
-    form = re.escape(card(manifest).rstrip("\n"))
+    form = re.escape(artifact_card(manifest).rstrip("\n"))
     form = form.replace(re.escape(PLACEHOLDER), r"[\w.-]+/[\w.-]+")
-    about, shown, not_shown = _lines(CARD_METADATA), _lines(PREVIEW_CONFIG), _lines(NOT_SHOWN)
+    about, shown, not_shown = (
+        _lines_of_header(CARD_METADATA),
+        _lines_of_header(PREVIEW_CONFIG),
+        _lines_of_header(NOT_SHOWN),
+    )
     form = form.replace(about, rf'(?:(?:language: \["[a-z", ]+"\]\n)?{about})?', 1)
     return re.compile(form.replace(not_shown, f"(?:{not_shown}|{shown})", 1))
 
 
-def _lines(header: dict[str, Any]) -> str:
+def _lines_of_header(header: dict[str, Any]) -> str:
     return re.escape("".join(f"{key}: {escaped_yaml(value)}\n" for key, value in header.items()))
 
 
 @cache
-def _template() -> Any:
+def _load_template() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -113,7 +119,7 @@ class _Markup(str):
     __slots__ = ()
 
 
-def _about(name: str) -> str:
+def _describe_file(name: str) -> str:
     if name == "history":
         return (
             "A model's past requests, as tokens: whoever has the tokenizer can read what people "
@@ -141,21 +147,21 @@ def model_name(model: str) -> str:
     return path.rpartition("/")[2].removesuffix(".gguf").strip(".~") or "a local model"
 
 
-def title(manifest: Manifest) -> str:
+def card_title(manifest: Manifest) -> str:
     source = manifest.corpus.get("id") or manifest.parameters.get("model") or "no corpus"
     return f"{source}: {manifest.kind} for {manifest.tokenizer.id}"
 
 
-def _header(manifest: Manifest, language: Sequence[str], preview: bool) -> dict[str, Any]:
+def _card_header(manifest: Manifest, language: Sequence[str], preview: bool) -> dict[str, Any]:
     corpus, tokenizer = manifest.corpus, manifest.tokenizer
     hub_id = HUB_IDS.get(tokenizer.id, tokenizer.id)
     header: dict[str, Any] = {
         "tags": ["ngramkit", manifest.kind],
-        "pretty_name": title(manifest),
+        "pretty_name": card_title(manifest),
         "license": license_of(corpus),
         "language": list(language) or None,
         **CARD_METADATA,
-        "size_categories": _size(manifest.counts.get("documents")),
+        "size_categories": _size_category(manifest.counts.get("documents")),
         "base_model": hub_id if is_hub_id(hub_id) else None,
         "source_datasets": datasets_of(corpus) or None,
         **(PREVIEW_CONFIG if preview else NOT_SHOWN),
@@ -171,13 +177,13 @@ def _header(manifest: Manifest, language: Sequence[str], preview: bool) -> dict[
     return {key: value for key, value in header.items() if value is not None}
 
 
-def _size(documents: int | None) -> list[str] | None:
+def _size_category(documents: int | None) -> list[str] | None:
     if documents is None:
         return None
     return [next((name for most, name in SIZE_CATEGORIES if documents < most), "n>1B")]
 
 
-def _facts(manifest: Manifest) -> dict[str, str]:
+def _facts_of_manifest(manifest: Manifest) -> dict[str, str]:
     tokenizer = manifest.tokenizer
     return {
         "kind": manifest.kind,
@@ -187,17 +193,17 @@ def _facts(manifest: Manifest) -> dict[str, str]:
         **sources_of(manifest.corpus),
         **pruned_from(manifest.corpus),
         **{name: f"{count:,}" for name, count in manifest.counts.items()},
-        **{_parameter(name, manifest): str(v) for name, v in manifest.parameters.items()},
+        **{_describe_parameter(name, manifest): str(v) for name, v in manifest.parameters.items()},
         "bytes": f"{manifest.bytes:,}",
     }
 
 
-def _parameter(name: str, manifest: Manifest) -> str:
+def _describe_parameter(name: str, manifest: Manifest) -> str:
     words = name.replace("_", " ")
     return f"{words}, at most" if name in manifest.counts else words
 
 
-def _use(manifest: Manifest) -> str:
+def _command_to_use(manifest: Manifest) -> str:
     if manifest.kind == "history":
         return f"ngramkit pull {PLACEHOLDER} --out past"
     kind = KINDS.get(manifest.kind)
@@ -212,7 +218,7 @@ def _use(manifest: Manifest) -> str:
     return f"ngramkit decode {source}{model} --prompt ..."
 
 
-def _commands(*named: tuple[str, str]) -> list[tuple[str, str, str]]:
+def _commands_by_name(*named: tuple[str, str]) -> list[tuple[str, str, str]]:
     """Return (name, command, fence) of commands without control characters."""
     rows = []
     for name, command in named:

@@ -110,9 +110,9 @@ def check_shard(
 ) -> list[str]:
     """Return the invariants. Raises ArtifactError at the first that does not hold.
 
-    For `merged` see `kernels.suffix.check.first_misplaced`.
+    For `merged` see `kernels.suffix.check.first_wrong_position`.
     """
-    from ngramkit.kernels.suffix.check import first_misplaced
+    from ngramkit.kernels.suffix.check import first_wrong_position
     from ngramkit.kernels.suffix.sort import first_token_of
 
     require_shape(path, shard, separator)
@@ -123,7 +123,7 @@ def check_shard(
     bounds = first_token_of(tokens, separator)
     require(np.array_equal(bounds, shard.first_token), path, "first_token miscounts the tokens")
     bounds = bounds.astype(np.int64)
-    wrong = first_misplaced(tokens, shard.suffix_array, bounds, workers, merged=merged)
+    wrong = first_wrong_position(tokens, shard.suffix_array, bounds, workers, merged=merged)
     require(wrong < 0, path, f"suffix {wrong:,} is out of order, or not a position")
     return [
         "ids inside the vocabulary",
@@ -143,7 +143,7 @@ def requests_shard(tokens: Array, separator: int) -> DatastoreShard:
     """Return a shard over requests, u16 | u32 [n], each of which ends with `separator`."""
     from ngramkit.kernels.suffix import sort
 
-    return _shard(tokens, sort.sort_requests(tokens, separator))
+    return _make_shard(tokens, sort.sort_requests(tokens, separator))
 
 
 def merge_shards(older: DatastoreShard, newer: DatastoreShard, begin: int = 0) -> DatastoreShard:
@@ -155,7 +155,7 @@ def merge_shards(older: DatastoreShard, newer: DatastoreShard, begin: int = 0) -
     )
     tokens = empty(len(suffix_array), newer.tokens.dtype)
     np.concatenate([older.tokens[begin:], newer.tokens], out=tokens)
-    return _shard(tokens, suffix_array)
+    return _make_shard(tokens, suffix_array)
 
 
 def cut_shard(shard: DatastoreShard, begin: int, end: int) -> DatastoreShard:
@@ -164,7 +164,7 @@ def cut_shard(shard: DatastoreShard, begin: int, end: int) -> DatastoreShard:
     suffix_array = cut_suffix_array(shard.suffix_array, begin, end)
     tokens = empty(end - begin, shard.tokens.dtype)
     tokens[:] = shard.tokens[begin:end]
-    return _shard(tokens, suffix_array)
+    return _make_shard(tokens, suffix_array)
 
 
 def with_first_token(shard: DatastoreShard) -> DatastoreShard:
@@ -176,6 +176,6 @@ def with_first_token(shard: DatastoreShard) -> DatastoreShard:
     return DatastoreShard(shard.tokens, shard.suffix_array, bounds)
 
 
-def _shard(tokens: Array, suffix_array: Array) -> DatastoreShard:
+def _make_shard(tokens: Array, suffix_array: Array) -> DatastoreShard:
     shard = DatastoreShard(tokens, suffix_array, np.empty(0, np.uint64))
     return with_first_token(shard) if len(tokens) > int(tokens[-1]) else shard

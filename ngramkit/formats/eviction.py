@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ngramkit.basics.errors import ArtifactError, require_between
 from ngramkit.basics.untrusted import owner_only, read_json, whole_number
 from ngramkit.formats.history import AGES, DAMAGED, INDEX, INDEXING, LOCK, STRAYS, History
-from ngramkit.formats.replacing import locked, replace_text
+from ngramkit.formats.replacing import hold_lock, replace_text
 from ngramkit.formats.request_log import PastRequest, Reading
 
 
@@ -30,25 +30,25 @@ class Dropped(NamedTuple):
 
 def drop_matching(history: History, wanted: Callable[[PastRequest], bool]) -> Dropped:
     """Drop the requests that are `wanted`, damaged bytes, and leftovers of killed processes."""
-    with _rewriting(history) as reading:
+    with _locked_for_rewriting(history) as reading:
         aside = history.path / DAMAGED
         damaged = reading.damaged + (aside.stat().st_size if aside.exists() else 0)
         aside.unlink(missing_ok=True)
         stays = [not wanted(request) for request in reading.requests]
-        return Dropped(_rewrite(history, reading, stays), damaged)
+        return Dropped(_drop_requests(history, reading, stays), damaged)
 
 
 def keep_newest(history: History, tokens: int) -> Dropped:
     """Keep the newest whole requests of at most `tokens`; move damage to requests.damaged."""
     require_between("tokens", tokens, 0)
-    with _rewriting(history) as reading:
+    with _locked_for_rewriting(history) as reading:
         first, room = len(reading.requests), tokens
         while first and len(reading.requests[first - 1].tokens) <= room:
             first -= 1
             room -= len(reading.requests[first].tokens)
         _append_damage(history.path / DAMAGED, reading.damage)
         stays = [i >= first for i in range(len(reading.requests))]
-        return Dropped(_rewrite(history, reading, stays), reading.damaged)
+        return Dropped(_drop_requests(history, reading, stays), reading.damaged)
 
 
 def halve_if_larger(history: History, most: int) -> Dropped | None:
@@ -63,8 +63,8 @@ def drop_older_than(history: History, age: float, now: float) -> Dropped:
 
     A noted time after `now` (a clock was put back) counts as now.
     """
-    with _rewriting(history) as reading:
-        noted = _ages(history, reading)
+    with _locked_for_rewriting(history) as reading:
+        noted = _noted_ages(history, reading)
         ages = [(min(at, now), end) for at, end in noted]
         if reading.ends and (not ages or ages[-1][1] < reading.ends[-1]):
             ages.append((now, reading.ends[-1]))
@@ -75,23 +75,24 @@ def drop_older_than(history: History, age: float, now: float) -> Dropped:
             return Dropped(0, 0)
         _append_damage(history.path / DAMAGED, reading.damage)
         stays = [end > old for end in reading.ends]
-        return Dropped(_rewrite(history, reading, stays), reading.damaged)
+        return Dropped(_drop_requests(history, reading, stays), reading.damaged)
 
 
 @contextmanager
-def _rewriting(history: History) -> Iterator[Reading]:
-    with locked(history.path / INDEXING), locked(history.path / LOCK):
+def _locked_for_rewriting(history: History) -> Iterator[Reading]:
+    with hold_lock(history.path / INDEXING), hold_lock(history.path / LOCK):
         for name in itertools.chain(*STRAYS.values()):
             (history.path / name).unlink(missing_ok=True)
         yield history.log.read()
 
 
-def _rewrite(history: History, reading: Reading, stays: Sequence[bool]) -> int:
+def _drop_requests(history: History, reading: Reading, stays: Sequence[bool]) -> int:
     """Drop the requests that do not stay; return their number."""
     generation = reading.mark.generation
     left = list(itertools.compress(reading.requests, stays))
     kept = [
-        (at, sum(stays[: bisect_right(reading.ends, end)])) for at, end in _ages(history, reading)
+        (at, sum(stays[: bisect_right(reading.ends, end)]))
+        for at, end in _noted_ages(history, reading)
     ]
     (history.path / INDEX).unlink(missing_ok=True)  # before the log, whose index it is
     history.log.create(left, generation + 1)
@@ -102,7 +103,7 @@ def _rewrite(history: History, reading: Reading, stays: Sequence[bool]) -> int:
     return len(reading.requests) - len(left)
 
 
-def _ages(history: History, reading: Reading) -> list[tuple[float, int]]:
+def _noted_ages(history: History, reading: Reading) -> list[tuple[float, int]]:
     """Return the noted (seconds since the epoch, end in bytes) of the log's generation."""
     try:
         body = read_json(history.path / AGES, strict=True)

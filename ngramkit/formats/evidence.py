@@ -43,7 +43,13 @@ from ngramkit.basics.limits import is_short_text
 from ngramkit.basics.untrusted import parse_json, read_json, whole_number
 from ngramkit.formats.artifact import Layout, require, require_layout
 from ngramkit.formats.outputs import require_fit_for_output
-from ngramkit.formats.replacing import PRIVATE, locked, replace_text, require_writable, sync_folder
+from ngramkit.formats.replacing import (
+    PRIVATE,
+    hold_lock,
+    replace_text,
+    require_writable,
+    sync_folder,
+)
 from ngramkit.formats.safetensors import Array, open_arrays, write_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord, parse_tokenizer
 
@@ -136,7 +142,7 @@ class EvidenceFolder:
         if not requests:
             return None
         arrays = pack_batch(requests)
-        with locked(self.path / LOCK):
+        with hold_lock(self.path / LOCK):
             number = max((int(path.stem) for path in self._batches()), default=0) + 1
             if number > 999_999:
                 raise ArtifactError(
@@ -222,7 +228,7 @@ def pack_batch(requests: Sequence[RecordedRequest]) -> dict[str, Array]:
 def read_batch(path: Path) -> Iterator[RecordedRequest]:
     arrays = open_arrays(path)
     require_layout(path, arrays, LAYOUT)
-    about = _about(path, arrays["about"])
+    about = _parse_requests(path, arrays["about"])
     starts = {}
     for ends, of in (
         ("prompt_ends", "prompts"),
@@ -230,7 +236,7 @@ def read_batch(path: Path) -> Iterator[RecordedRequest]:
         ("row_ends", "tokens"),
     ):
         require(len(arrays[ends]) == len(about), path, f"{ends} is of another length")
-        starts[of] = _spans(path, ends, arrays[ends], len(arrays[of]))
+        starts[of] = _require_spans(path, ends, arrays[ends], len(arrays[of]))
     _check_rows(path, arrays)
     for r, request in enumerate(about):
         (p, q), (a, b), (m, n) = starts["prompts"][r], starts["answers"][r], starts["tokens"][r]
@@ -245,7 +251,7 @@ def read_batch(path: Path) -> Iterator[RecordedRequest]:
         yield RecordedRequest(request, prompt, arrays["answers"][a:b], tokens, parents, *tops)
 
 
-def _about(path: Path, raw: Array) -> list[About]:
+def _parse_requests(path: Path, raw: Array) -> list[About]:
     where = f"{path} is damaged: `about`"
     body = parse_json(raw.tobytes(), where, strict=True, error=ArtifactError, hint=HOW_TO_REPEAT)
     require(isinstance(body, list), path, "`about` is not a list")
@@ -260,7 +266,7 @@ def _about(path: Path, raw: Array) -> list[About]:
     return requests
 
 
-def _spans(path: Path, name: str, ends: Array, length: int) -> list[tuple[int, int]]:
+def _require_spans(path: Path, name: str, ends: Array, length: int) -> list[tuple[int, int]]:
     bounds = [0, *ends.tolist()]
     rising = all(a <= b for a, b in itertools.pairwise(bounds))
     require(rising and bounds[-1] == length, path, f"{name} do not rise to the end")

@@ -67,7 +67,14 @@ from ngramkit.formats.datastore import (
     with_first_token,
 )
 from ngramkit.formats.manifest import HISTORY, MANIFEST_FILE, Manifest, build_id
-from ngramkit.formats.replacing import PRIVATE, Replacement, locked, replace_text, sync_folder, tidy
+from ngramkit.formats.replacing import (
+    PRIVATE,
+    Replacement,
+    clear_killed_run,
+    hold_lock,
+    replace_text,
+    sync_folder,
+)
 from ngramkit.formats.request_log import HEADER, Mark, PastRequest, Reading, RequestLog
 from ngramkit.formats.safetensors import (
     Array,
@@ -123,9 +130,9 @@ class History(Artifact):
         require_no_other(path)
         if not (path / MANIFEST_FILE).exists():
             path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-            with locked(path / LOCK):
+            with hold_lock(path / LOCK):
                 require_no_other(path)
-                create(path, tokenizer)
+                create_history(path, tokenizer)
             sync_folder(path.parent)
         _clear_strays(path)
         history = cls.open(path)
@@ -157,7 +164,7 @@ class History(Artifact):
         A request ends before the first id outside the vocabulary, which a model's padding may
         produce.
         """
-        with locked(self.path / LOCK):
+        with hold_lock(self.path / LOCK):
             end = self.read(self._end or self.mark).mark
             self._end = self.log.append((self._request(*each) for each in requests), end)
 
@@ -223,7 +230,9 @@ class History(Artifact):
         require(
             len(arrays["mark"]) == 3 and len(arrays["checksum"]) == 1, path, "its mark is wrong"
         )
-        require(_checksum(arrays) == int(arrays["checksum"][0]), path, "its checksum is wrong")
+        require(
+            _checksum_arrays(arrays) == int(arrays["checksum"][0]), path, "its checksum is wrong"
+        )
         shard = DatastoreShard(**{name: arrays[name] for name in SHARD_LAYOUT})
         check_shard(path, shard, self.separator, merged=True)
         generation, offset, complete = (int(value) for value in arrays["mark"])
@@ -237,9 +246,9 @@ class History(Artifact):
         shard = with_first_token(shard)
         arrays = {name: getattr(shard, name) for name in SHARD_LAYOUT}
         arrays["mark"] = np.array([mark.generation, mark.offset, complete], np.uint64)
-        arrays["checksum"] = np.array([_checksum(arrays)], np.uint64)
+        arrays["checksum"] = np.array([_checksum_arrays(arrays)], np.uint64)
         temporary = self.path / f"{INDEX}.tmp"
-        with locked(self.path / INDEXING):  # its own lock: appends do not wait
+        with hold_lock(self.path / INDEXING):  # its own lock: appends do not wait
             if self.log.read(mark).restarted:  # its requests may be deleted by now
                 return
             with open(temporary, "wb", opener=owner_only):
@@ -276,7 +285,7 @@ class History(Artifact):
         yield f"{INDEX}: checksum, mark and order"
 
 
-def create(
+def create_history(
     path: Path,
     tokenizer: TokenizerRecord,
     requests: Sequence[PastRequest] = (),
@@ -316,14 +325,14 @@ def copied_log(where: object, manifest: Manifest) -> FileRecord:
     return record
 
 
-def restore(path: Path, manifest: Manifest) -> None:
+def restore_history(path: Path, manifest: Manifest) -> None:
     """Create a history from a copy's log in `path`. Raises ArtifactError if that is invalid."""
     log, record = log_of(path, manifest.tokenizer), copied_log(path, manifest)
     if sha256_of(log.path) != record.sha256:
         raise WrongFileError(log.path, "its checksum is not the listed one")
     reading = log.read()
     require(not reading.damaged and not reading.torn, log.path, "a request is invalid")
-    create(path, manifest.tokenizer, reading.requests)
+    create_history(path, manifest.tokenizer, reading.requests)
 
 
 def require_no_other(path: Path) -> None:
@@ -350,7 +359,7 @@ def clear_partials(path: Path) -> None:
         if partial.name.endswith(".replaced.partial") or not _holds_log(partial):
             continue
         out = partial.with_suffix("")
-        tidy(out)
+        clear_killed_run(out)
         if _holds_log(partial):
             LOGGER.warning("%s is being written, and may contain deleted requests", out)
 
@@ -382,12 +391,12 @@ def _clear_strays(path: Path) -> None:
     for lock, names in STRAYS.items():
         strays = [path / name for name in names]
         if any(stray.exists() for stray in (*strays, path / lock)):
-            with locked(path / lock):
+            with hold_lock(path / lock):
                 for stray in strays:
                     stray.unlink(missing_ok=True)
 
 
-def _checksum(arrays: dict[str, Array]) -> int:
+def _checksum_arrays(arrays: dict[str, Array]) -> int:
     total = 0
     for name in (*SHARD_LAYOUT, "mark"):
         total = zlib.crc32(np.ascontiguousarray(arrays[name]).view(np.uint8).data, total)
@@ -403,7 +412,7 @@ def merge_histories(sources: Sequence[History], out: Path) -> tuple[History, int
     """
     require_one_tokenizer(sources)
     held = [source.read_sound().requests for source in sources]
-    rows = itertools.zip_longest(*(_numbered(reversed(requests)) for requests in held))
+    rows = itertools.zip_longest(*(_with_repetition(reversed(requests)) for requests in held))
     # By (content, number), in the place of the newest.
     newest_first: dict[tuple[bytes, int], PastRequest] = {}
     for row in rows:
@@ -413,12 +422,12 @@ def merge_histories(sources: Sequence[History], out: Path) -> tuple[History, int
     with Replacement(out, inputs=inputs, forcible=False) as new:
         new.empty(PRIVATE)
         requests = list(newest_first.values())[::-1]
-        create(new.partial, sources[0].tokenizer, requests)
+        create_history(new.partial, sources[0].tokenizer, requests)
         new.put_in_place()
     return History.open(out), sum(map(len, held)) - len(newest_first)
 
 
-def _numbered(
+def _with_repetition(
     requests: Iterable[PastRequest],
 ) -> Iterator[tuple[tuple[bytes, int], PastRequest]]:
     """Yield ((sha256 of the content, number of equal ones before), request)."""

@@ -119,11 +119,11 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         body = read_json(path, strict=True)
     except FileNotFoundError as error:
-        raise _missing(folder) from error
+        raise _no_manifest(folder) from error
     return parse_manifest(path, body)
 
 
-def _missing(folder: Path) -> ArtifactError:
+def _no_manifest(folder: Path) -> ArtifactError:
     if not folder.exists():
         return ArtifactError(f"no such artifact: {folder}", "check the path, or build it")
     return ArtifactError(
@@ -153,17 +153,17 @@ def parse_manifest(path: object, body: Any) -> Manifest:
         kind=body["kind"],
         build=body["build"],
         tokenizer=parse_tokenizer(path, body["tokenizer"]),
-        parameters=_parameters(path, body["parameters"]),
-        corpus=_corpus(path, body["corpus"]),
-        counts=_counts(path, body["counts"]),
-        files=_files(path, body["files"]),
+        parameters=_parse_parameters(path, body["parameters"]),
+        corpus=_parse_corpus(path, body["corpus"]),
+        counts=_parse_counts(path, body["counts"]),
+        files=_parse_files(path, body["files"]),
     )
     listed = body.get("checksum", manifest.checksum)
     require(listed == manifest.checksum, path, "its checksum is wrong: it was changed")
     return manifest
 
 
-def _parameters(path: object, body: Any) -> dict[str, Any]:
+def _parse_parameters(path: object, body: Any) -> dict[str, Any]:
     require(isinstance(body, dict), path, "`parameters` is not an object")
     for name, value in body.items():
         simple = value is None or isinstance(value, bool | float) or is_short_text(value)
@@ -172,7 +172,7 @@ def _parameters(path: object, body: Any) -> dict[str, Any]:
     return dict(body)
 
 
-def _corpus(path: object, body: Any) -> dict[str, Any]:
+def _parse_corpus(path: object, body: Any) -> dict[str, Any]:
     require(isinstance(body, dict), path, "`corpus` is not an object")
     for name, value in body.items():
         wanted = CORPUS_KEYS.get(name, object)
@@ -180,7 +180,7 @@ def _corpus(path: object, body: Any) -> dict[str, Any]:
         fits = fits and (wanted in (bool, object) or not isinstance(value, bool))
         require(fits, path, f"{name!r:.40} of its corpus is invalid")
     for part in [*(body.get("merged") or []), *(body.get("mixed") or [])]:
-        _corpus(path, part)
+        _parse_corpus(path, part)
     licences = body.get("licenses") or {}
     require(all(map(whole_number, licences.values())), path, "licences without counts")
     for name in ("licenses_kept", "dataset_license"):
@@ -193,13 +193,13 @@ def _corpus(path: object, body: Any) -> dict[str, Any]:
     return dict(body)
 
 
-def _counts(path: object, body: Any) -> dict[str, int]:
+def _parse_counts(path: object, body: Any) -> dict[str, int]:
     fits = isinstance(body, dict) and all(map(whole_number, body.values()))
     require(fits, path, "`counts` are not whole numbers")
     return dict(body)
 
 
-def _files(path: object, body: Any) -> dict[str, FileRecord]:
+def _parse_files(path: object, body: Any) -> dict[str, FileRecord]:
     require(isinstance(body, dict), path, "`files` is not an object")
     for name, record in body.items():
         if not FILE_NAME.fullmatch(name):

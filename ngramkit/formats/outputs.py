@@ -42,7 +42,7 @@ MAX_PART = 60  # characters of a part of a default name
 ENDINGS = re.compile(r"(\.(txt|md|py|jsonl|json|parquet|arrow|gz|zst|bz2|xz|zip))+$")
 
 
-def refusal(message: str, hint: str = "choose another out") -> UsageError:
+def refuse_output(message: str, hint: str = "choose another out") -> UsageError:
     return UsageError(message, hint, option="out")
 
 
@@ -53,27 +53,27 @@ def require_fit_for_output(path: Path, inputs: Iterable[Path] = ()) -> None:
     contain it.
     """
     if URL.match(str(path)):
-        raise refusal(f"out must be a folder, got the URL {path}")
+        raise refuse_output(f"out must be a folder, got the URL {path}")
     if path.name in ("", "..") or "\0" in str(path):
-        raise refusal(f"out must be a file name, got {str(path)!r}")
+        raise refuse_output(f"out must be a file name, got {str(path)!r}")
     if len(os.fsencode(path.name)) + SUFFIX_BYTES > 255 or len(os.fsencode(path.absolute())) > 4000:
-        raise refusal(f"the name {path.name[:40]}... is too long", "choose a shorter one")
+        raise refuse_output(f"the name {path.name[:40]}... is too long", "choose a shorter one")
     for above in path.parents:
         if os.path.lexists(above) and not above.is_dir():
-            raise refusal(f"cannot write {path}: {above} is not a folder")
-    here, sources = Path.cwd(), _resolved(inputs)
+            raise refuse_output(f"cannot write {path}: {above} is not a folder")
+    here, sources = Path.cwd(), _resolved_inputs(inputs)
     for place in {path.parent.resolve() / path.name, path.resolve()}:
         if place == here or place in here.parents:
-            raise refusal(f"cannot write {path}: it is the working directory, or above it")
+            raise refuse_output(f"cannot write {path}: it is the working directory, or above it")
         for source, given in sources.items():
             if place == source or place in source.parents:
                 what = "is" if place == source else "contains"
-                raise refusal(f"cannot write {path}: it {what} the input {given}")
+                raise refuse_output(f"cannot write {path}: it {what} the input {given}")
             if source in place.parents and source != here and source not in here.parents:
-                raise refusal(f"cannot write {path}: it is inside the input {given}")
+                raise refuse_output(f"cannot write {path}: it is inside the input {given}")
 
 
-def _resolved(inputs: Iterable[Path]) -> dict[Path, Path]:
+def _resolved_inputs(inputs: Iterable[Path]) -> dict[Path, Path]:
     folders: dict[Path, Path] = {}
     sources = {}
     for given in inputs:
@@ -92,25 +92,27 @@ def require_replaceable(path: Path) -> list[Path]:
     entries = ours_in(path)
     if (path / CODE[0]).is_file():
         expected = {CARD, ARTIFACT, "custom_generate", *CODE}
-        expected |= {f"{ARTIFACT}/{name}" for name in _names(path / ARTIFACT, path)}
+        expected |= {f"{ARTIFACT}/{name}" for name in _names_of_artifact(path / ARTIFACT, path)}
     elif len(entries) == 1:  # an empty folder
         return entries
     else:
-        expected = _names(path, path)
+        expected = _names_of_artifact(path, path)
     for entry in entries[:-1]:
         name = entry.relative_to(path).as_posix()
         if name.removesuffix(".tmp") not in expected:
-            raise _foreign(path, name)
+            raise _foreign_file(path, name)
     return entries
 
 
-def _names(folder: Path, path: Path) -> set[str]:
+def _names_of_artifact(folder: Path, path: Path) -> set[str]:
     try:
         manifest = read_manifest(folder)
     except ArtifactError as error:
-        raise refusal(f"cannot replace {path}: ngramkit did not write it ({error})") from error
+        raise refuse_output(
+            f"cannot replace {path}: ngramkit did not write it ({error})"
+        ) from error
     if manifest.kind == "history":
-        raise refusal(
+        raise refuse_output(
             f"cannot replace {path}: a history cannot be built again",
             "choose another out, or remove it yourself",
         )
@@ -120,34 +122,34 @@ def _names(folder: Path, path: Path) -> set[str]:
 def ours_in(path: Path) -> list[Path]:
     """Return the entries as `require_replaceable`, but check only names."""
     if path.is_symlink():
-        raise refusal(
+        raise refuse_output(
             f"{path} must be a folder, got a link to {path.readlink()}", "name the folder"
         )
     if not path.is_dir():
-        raise refusal(f"{path} must be a folder")
-    return [*_walk(path, path), path]
+        raise refuse_output(f"{path} must be a folder")
+    return [*_walk_files(path, path), path]
 
 
-def _walk(folder: Path, top: Path) -> Iterator[Path]:
+def _walk_files(folder: Path, top: Path) -> Iterator[Path]:
     for entry in sorted(folder.iterdir()):
         name = entry.relative_to(top).as_posix()
         is_folder = entry.is_dir() and not entry.is_symlink()
         plain = is_folder == ("." not in entry.name and name != "lock")
         if entry.is_symlink() or not plain or not WRITTEN.fullmatch(name):
-            raise _foreign(top, name)
+            raise _foreign_file(top, name)
         if is_folder:
-            yield from _walk(entry, top)
+            yield from _walk_files(entry, top)
         yield entry
 
 
-def _foreign(path: Path, name: str) -> UsageError:
-    return refusal(
+def _foreign_file(path: Path, name: str) -> UsageError:
+    return refuse_output(
         f"cannot replace {path}: ngramkit did not write {name} in it",
         "move that away, or choose another out",
     )
 
 
-def remove(entries: Iterable[Path]) -> None:
+def remove_entries(entries: Iterable[Path]) -> None:
     for entry in entries:
         try:
             entry.rmdir() if entry.is_dir() else entry.unlink()
@@ -186,10 +188,10 @@ def short_name(text: str) -> str:
     parts = [part for part in re.split(r"[/\\]", text.removeprefix("hf:")) if part not in ("", ".")]
     wild = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     last = parts[max(wild - 1, 0)] if parts else ""
-    return _plain(ENDINGS.sub("", last)) or _plain(last)
+    return _plain_name(ENDINGS.sub("", last)) or _plain_name(last)
 
 
-def _plain(text: str) -> str:
+def _plain_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+\.?", "-", text)[:MAX_PART].strip("-.")
 
 

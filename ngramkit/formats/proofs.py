@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from ngramkit.basics.cache import TextCache
-from ngramkit.basics.untrusted import Identity, identity
+from ngramkit.basics.untrusted import Identity, file_identity
 from ngramkit.formats.manifest import Manifest
 
 CHECKS_VERSION = 1  # version of the checks: raise it when an artifact that passed might now fail
@@ -27,17 +27,17 @@ LOG = logging.getLogger("ngramkit")
 
 
 def are_values_proven(checksum: str) -> bool:
-    return PROOFS.get(_name(checksum)) is not None
+    return PROOFS.get(_proof_name(checksum)) is not None
 
 
 def is_copy_proven(checksum: str, files: Mapping[str, Identity]) -> bool:
-    return PROOFS.get(_name(checksum, files)) is not None
+    return PROOFS.get(_proof_name(checksum, files)) is not None
 
 
 def write_proof(checksum: str, files: Mapping[str, Identity]) -> None:
-    names = [_name(checksum)]
+    names = [_proof_name(checksum)]
     if all(time.time_ns() - file[-1] >= TICK_NS for file in files.values()):
-        names.append(_name(checksum, files))
+        names.append(_proof_name(checksum, files))
     if not all(PROOFS.put(name, "") for name in names):
         _warn_once()
 
@@ -47,11 +47,11 @@ def write_proof_of_own_files(folder: Path, manifest: Manifest) -> None:
     with suppress(OSError):
         write_proof(
             manifest.checksum,
-            {name: identity((folder / name).stat()) for name in manifest.files},
+            {name: file_identity((folder / name).stat()) for name in manifest.files},
         )
 
 
-def _name(checksum: str, files: Mapping[str, Identity] | None = None) -> str:
+def _proof_name(checksum: str, files: Mapping[str, Identity] | None = None) -> str:
     if files is not None:
         checksum += "-" + hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
     return f"{checksum}-{CHECKS_VERSION}"

@@ -31,7 +31,7 @@ class Occurrences:
     continuations: list[tuple[list[int], int]]
 
 
-def ask(artifact: Artifact, phrase: Sequence[int], top: int) -> Occurrences | None:
+def query_artifact(artifact: Artifact, phrase: Sequence[int], top: int) -> Occurrences | None:
     """Return the `top` most frequent continuations of `phrase`; None for kinds without n-grams.
 
     A datastore counts over all shards. A frozen table looks up the last `leader_len` tokens.
@@ -66,7 +66,7 @@ def frequent_phrases(
     table's are its leaders.
     """
     if isinstance(artifact, FrozenTable):
-        yield from _often(most_frequent(artifact, top, followers), least)
+        yield from _at_least(most_frequent(artifact, top, followers), least)
     elif isinstance(artifact, Datastore):
         shards, eos = artifact.shards, artifact.tokenizer.eos
         ends = frozenset(() if eos is None else [eos])
@@ -77,17 +77,17 @@ def frequent_phrases(
         for phrase in phrases:
             spans = spans_of(shards, phrase)
             best = top_continuations(shards, spans, len(phrase), followers, ends, longest)
-            yield from _often([Occurrences(phrase, _total(spans), best)], least)
+            yield from _at_least([Occurrences(phrase, _total_occurrences(spans), best)], least)
 
 
-def _often(found: Iterable[Occurrences], least: int) -> Iterator[Occurrences]:
+def _at_least(found: Iterable[Occurrences], least: int) -> Iterator[Occurrences]:
     for each in found:
         kept = [(ids, count) for ids, count in each.continuations if count >= least]
         if kept and each.matches >= least:
             yield replace(each, continuations=kept)
 
 
-def _total(spans: Sequence[Span]) -> int:
+def _total_occurrences(spans: Sequence[Span]) -> int:
     return sum(high - low for low, high in spans)
 
 
@@ -104,7 +104,7 @@ def _ask_table(table: FrozenTable, leader: list[int], top: int) -> Occurrences:
 
 def _ask_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Occurrences:
     spans = spans_of(datastore.shards, phrase)
-    matches = _total(spans)
+    matches = _total_occurrences(spans)
     eos = datastore.tokenizer.eos
     ends = frozenset(() if eos is None else [eos])
     best = top_continuations(datastore.shards, spans, len(phrase), top, ends)
@@ -115,15 +115,15 @@ def _ask_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Occ
 
 
 def spans_of(shards: Sequence[DatastoreShard], phrase: Sequence[int]) -> list[Span]:
-    return [_span(shard, phrase) for shard in shards]
+    return [_find_span(shard, phrase) for shard in shards]
 
 
-def _span(shard: DatastoreShard, phrase: Sequence[int]) -> Span:
+def _find_span(shard: DatastoreShard, phrase: Sequence[int]) -> Span:
     if not phrase or not 0 <= phrase[0] < len(shard.first_token) - 2:
         return 0, 0
     span = (int(shard.first_token[phrase[0]]), int(shard.first_token[phrase[0] + 1]))
     for depth, token in enumerate(phrase[1:], 1):
-        low, high = _within(shard, span, depth, np.array([token, token + 1]))
+        low, high = _first_suffixes(shard, span, depth, np.array([token, token + 1]))
         span = (int(low), int(high))
     return span
 
@@ -142,7 +142,7 @@ def top_continuations(
     Ties go to the shorter, then to the one whose beginning is more frequent, then to the lower id.
     """
     best: list[tuple[list[int], int]] = []
-    total = _total(spans)
+    total = _total_occurrences(spans)
     waiting = [_Waiting(-total, 1, False, 0, 0, [], spans)] if total else []
     while waiting and len(best) < top:
         first = heapq.heappop(waiting)
@@ -155,7 +155,9 @@ def top_continuations(
                 heapq.heappush(waiting, more)
             continue
         least = max(most // 8, 1)
-        for token, count, parts in _followers(shards, first.spans, depth + len(path), least):
+        for token, count, parts in _frequent_followers(
+            shards, first.spans, depth + len(path), least
+        ):
             if count <= most:
                 one = _Waiting(-count, length, True, first.parent, token, [*path, token], parts)
                 heapq.heappush(waiting, one)
@@ -179,19 +181,20 @@ class _Waiting(NamedTuple):
     spans: Sequence[Span]
 
 
-def _followers(
+def _frequent_followers(
     shards: Sequence[DatastoreShard], spans: Sequence[Span], depth: int, least: int
 ) -> Iterator[tuple[int, int, list[Span]]]:
     """Yield (token, count, spans) of tokens with at least `least` occurrences at `depth`."""
     # A token with `least` occurrences in all shards together has `step` in one of them.
     step = max(least // len(shards), 1)
     seen = [
-        _tokens(s, np.arange(*span, step), depth) for s, span in zip(shards, spans, strict=True)
+        _tokens_at_depth(s, np.arange(*span, step), depth)
+        for s, span in zip(shards, spans, strict=True)
     ]
-    tokens = _distinct(np.concatenate(seen))
+    tokens = _distinct_tokens(np.concatenate(seen))
     tokens = tokens[tokens < len(shards[0].first_token) - 2]  # not the separator
     bounds = [
-        (_within(s, span, depth, tokens), _within(s, span, depth, tokens + 1))
+        (_first_suffixes(s, span, depth, tokens), _first_suffixes(s, span, depth, tokens + 1))
         for s, span in zip(shards, spans, strict=True)
     ]
     counts = np.array([high - low for low, high in bounds]).sum(axis=0)
@@ -199,24 +202,24 @@ def _followers(
         yield int(tokens[i]), int(counts[i]), [(int(low[i]), int(high[i])) for low, high in bounds]
 
 
-def _distinct(tokens: Ids) -> Ids:
+def _distinct_tokens(tokens: Ids) -> Ids:
     """Avoid numpy.unique's slow import of masked arrays."""
     tokens = np.sort(tokens)
     return tokens[np.diff(tokens, prepend=-1) > 0]
 
 
-def _within(shard: DatastoreShard, span: Span, depth: int, tokens: Ids) -> Ids:
+def _first_suffixes(shard: DatastoreShard, span: Span, depth: int, tokens: Ids) -> Ids:
     """Return the first suffix of each token at `depth` in `span`: int64[n]."""
     low, high = np.full(len(tokens), span[0], np.int64), np.full(len(tokens), span[1], np.int64)
     searched = np.flatnonzero(low < high)
     while len(searched):
         middle = (low[searched] + high[searched]) // 2
-        below = _tokens(shard, middle, depth) < tokens[searched]
+        below = _tokens_at_depth(shard, middle, depth) < tokens[searched]
         low[searched[below]] = middle[below] + 1
         high[searched[~below]] = middle[~below]
         searched = searched[low[searched] < high[searched]]
     return low
 
 
-def _tokens(shard: DatastoreShard, rows: Ids, depth: int) -> Ids:
+def _tokens_at_depth(shard: DatastoreShard, rows: Ids, depth: int) -> Ids:
     return np.asarray(shard.tokens[shard.suffix_array[rows].astype(np.int64) + depth], np.int64)

@@ -2,7 +2,7 @@
 
 New content is written to NAME.partial/, while NAME.partial.lock is held. A file is renamed; two
 folders exchange their names. On file systems without an exchange, the old folder first becomes
-NAME.replaced.partial, and `mend` renames it back after a kill.
+NAME.replaced.partial, and `undo_half_replacement` renames it back after a kill.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ngramkit.formats.outputs import (
     PROGRESS,
     ours_in,
     partial_of as partial_of,
-    refusal,
-    remove,
+    refuse_output,
+    remove_entries,
     require_fit_for_output,
     require_replaceable,
 )
@@ -65,9 +65,9 @@ class Replacement:
     def __enter__(self) -> Self:
         with ExitStack() as claim:
             claim.enter_context(
-                claimed(self.path, self._inputs, sure=self._force, forcible=self._forcible)
+                claim_output(self.path, self._inputs, sure=self._force, forcible=self._forcible)
             )
-            _clear_left(self.path)
+            _delete_unless_resumable(self.path)
             self._require_free()
             if os.path.lexists(self.partial):
                 ours_in(self.partial)
@@ -79,10 +79,10 @@ class Replacement:
         with self._claim:
             if not self.keep:
                 with suppress(OSError, UsageError):  # the first error matters more
-                    _clear(self.partial)
+                    _delete_folder(self.partial)
 
     def empty(self, mode: int = 0o777) -> None:
-        remove(ours_in(self.partial))
+        remove_entries(ours_in(self.partial))
         self.partial.mkdir(mode=mode)
 
     def put_in_place(self, names: Collection[str] | None = None) -> None:
@@ -108,21 +108,21 @@ class Replacement:
             _keep_only(self.path, names)
         sync_folder(self.path.parent)
         if old is not None:
-            _clear(old)
+            _delete_folder(old)
 
     def _require_free(self) -> None:
         if not os.path.lexists(self.path):
             return
         if not self._force:
-            raise exists(self.path, forcible=self._forcible)
+            raise output_exists(self.path, forcible=self._forcible)
         require_replaceable(self.path)
 
 
 def _keep_only(folder: Path, names: Collection[str]) -> None:
-    remove(entry for entry in folder.iterdir() if entry.name not in names)
+    remove_entries(entry for entry in folder.iterdir() if entry.name not in names)
 
 
-def exists(path: object, *, forcible: bool = True) -> UsageError:
+def output_exists(path: object, *, forcible: bool = True) -> UsageError:
     if not forcible:
         return UsageError(f"cannot write {path}: it exists", "choose another out", option="out")
     return UsageError(
@@ -140,11 +140,11 @@ def require_place(path: Path, kind: str | None = None, *, force: bool = False) -
     require_fit_for_output(path)
     if (path / MANIFEST_FILE).is_file():
         if kind is not None and not force and read_manifest(path).kind != kind:
-            raise exists(path)
+            raise output_exists(path)
         return
     if os.path.lexists(path):
         if not force:
-            raise exists(path)
+            raise output_exists(path)
         require_replaceable(path)
     require_writable(path)
 
@@ -155,8 +155,8 @@ def require_writable(path: Path) -> None:
         if not os.access(above, os.W_OK | os.X_OK):
             raise _not_writable(path, os.strerror(errno.EACCES))
         return
-    if not _left(path):  # a lock or a partial folder shows that it is writable
-        with suppress(BusyError), locked(_lock(path), busy="busy"):
+    if not _has_left(path):  # a lock or a partial folder shows that it is writable
+        with suppress(BusyError), hold_lock(_lock_of(path), busy="busy"):
             pass  # it can be created
 
 
@@ -178,7 +178,7 @@ def _not_writable(path: Path, why: str) -> InputError:
 
 
 @contextmanager
-def claimed(
+def claim_output(
     path: Path, inputs: Iterable[Path] = (), *, sure: bool = True, forcible: bool = True
 ) -> Iterator[None]:
     """Hold the lock of the output `path`, and undo what a killed run left half-done.
@@ -187,60 +187,60 @@ def claimed(
     process is writing it.
     """
     require_fit_for_output(path, inputs)
-    if not sure and os.path.lexists(path) and not _left(path):
-        raise exists(path, forcible=forcible)
+    if not sure and os.path.lexists(path) and not _has_left(path):
+        raise output_exists(path, forcible=forcible)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(_lock(path), busy=f"another process is building {path}"):
-        mend(path)
+    with hold_lock(_lock_of(path), busy=f"another process is building {path}"):
+        undo_half_replacement(path)
         yield
 
 
-def tidy(path: Path) -> None:
+def clear_killed_run(path: Path) -> None:
     """Clean up after a killed run at `path`, unless a build is running."""
-    if not _left(path):
+    if not _has_left(path):
         return
     # A build may be running, or a file may be foreign or not deletable.
-    with suppress(InputError, UsageError, OSError), locked(_lock(path), busy="busy"):
-        mend(path)
+    with suppress(InputError, UsageError, OSError), hold_lock(_lock_of(path), busy="busy"):
+        undo_half_replacement(path)
         with suppress(UsageError):
             _require_own_partial(partial_of(path), path.name)
             _remove_file(partial_of(path) / path.name)
-        _clear_left(path)
+        _delete_unless_resumable(path)
 
 
-def _clear_left(path: Path) -> None:
-    _clear(stepped_aside(path))
+def _delete_unless_resumable(path: Path) -> None:
+    _delete_folder(stepped_aside(path))
     if not (partial_of(path) / PROGRESS).exists():
-        _clear(partial_of(path))
+        _delete_folder(partial_of(path))
 
 
-def discard(path: Path) -> None:
+def delete_artifact(path: Path) -> None:
     """Delete the artifact at `path`, which is never visible in part."""
     require_replaceable(path)
-    with claimed(path):
-        _clear(partial_of(path))
+    with claim_output(path):
+        _delete_folder(partial_of(path))
         path.rename(partial_of(path))
-        _clear(partial_of(path))
+        _delete_folder(partial_of(path))
 
 
 def discard_unfinished(path: Path) -> None:
     """Delete what an unfinished build of `path` has kept."""
-    with claimed(path):
-        _clear(partial_of(path))
+    with claim_output(path):
+        _delete_folder(partial_of(path))
 
 
-def _left(path: Path) -> bool:
-    places = (partial_of(path), _lock(path), stepped_aside(path))
+def _has_left(path: Path) -> bool:
+    places = (partial_of(path), _lock_of(path), stepped_aside(path))
     return any(os.path.lexists(place) for place in places)
 
 
-def _lock(path: Path) -> Path:
+def _lock_of(path: Path) -> Path:
     return path.parent / f"{path.name}.partial.lock"
 
 
-def _clear(folder: Path) -> None:
+def _delete_folder(folder: Path) -> None:
     if os.path.lexists(folder):
-        remove(ours_in(folder))
+        remove_entries(ours_in(folder))
 
 
 # Files that replace only an export of their format.
@@ -262,7 +262,7 @@ def whole_file(
     Raises UsageError if `path` exists without `force`, fails `is_export` or is unsuitable;
     InputError if another process is writing it.
     """
-    with claimed(path, inputs, sure=force):
+    with claim_output(path, inputs, sure=force):
         folder = partial_of(path)
         partial = folder / path.name
         _require_own_partial(folder, path.name)
@@ -295,15 +295,15 @@ def _require_free(path: Path, is_export: Callable[[Path], bool], *, force: bool)
     if not os.path.lexists(path):
         return
     if not force:
-        raise exists(path)
+        raise output_exists(path)
     if path.is_symlink() or not path.is_file():
-        raise refusal(f"cannot replace {path}: it is not a file")
+        raise refuse_output(f"cannot replace {path}: it is not a file")
     try:
         replaceable = path.stat().st_size == 0 or is_export(path)
     except (InputError, ValueError):
         replaceable = False
     if not replaceable:
-        raise refusal(f"cannot replace {path}: it is not an export of this format")
+        raise refuse_output(f"cannot replace {path}: it is not an export of this format")
 
 
 def _remove_file(partial: Path) -> None:
@@ -316,12 +316,12 @@ def _require_own_partial(folder: Path, name: str) -> None:
     if not os.path.lexists(folder):
         return
     if folder.is_symlink() or not folder.is_dir():
-        raise refusal(
+        raise refuse_output(
             f"cannot write {folder}: it is not a folder", "move it away, or choose another out"
         )
     for entry in folder.iterdir():
         if entry.name != name:
-            raise refusal(
+            raise refuse_output(
                 f"cannot write {folder}: ngramkit did not write {entry.name} in it",
                 "move it away, or choose another out",
             )
@@ -330,7 +330,7 @@ def _require_own_partial(folder: Path, name: str) -> None:
 # The exchange of two names.
 
 
-def exchange(one: Path, other: Path) -> bool:
+def exchange_names(one: Path, other: Path) -> bool:
     """Exchange two names on one file system atomically; return False if unsupported."""
     import ctypes
 
@@ -357,7 +357,7 @@ def put_over(new: Path, path: Path) -> Path | None:
     if not path.exists():
         new.rename(path)
         return None
-    if exchange(new, path):
+    if exchange_names(new, path):
         return new
     aside = stepped_aside(path)
     path.rename(aside)
@@ -369,7 +369,7 @@ def stepped_aside(path: Path) -> Path:
     return path.parent / f"{path.name}.replaced.partial"
 
 
-def mend(path: Path) -> bool:
+def undo_half_replacement(path: Path) -> bool:
     """Rename the old folder back if a replacement was killed between its two renames.
 
     The caller holds the lock of `path`, or knows that nobody replaces it.
@@ -396,7 +396,7 @@ def sync_file(path: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, busy: str | None = None) -> Iterator[None]:
+def hold_lock(path: Path, *, busy: str | None = None) -> Iterator[None]:
     """Hold the lock file `path`, which exists only while it is held (or after a kill).
 
     Other threads and processes wait, or with `busy` get a BusyError of that text. Raises InputError

@@ -16,18 +16,18 @@ from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.machine import Lock
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit.basics.untrusted import not_linked, parse_json, read_plain
-from ngramkit.formats.card import card
+from ngramkit.formats.card import artifact_card
 from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE
 from ngramkit.formats.proofs import write_proof_of_own_files
 from ngramkit.formats.replacing import (
     PRIVATE,
     Replacement,
+    clear_killed_run,
     partial_of,
     replace_text,
-    tidy,
 )
 from ngramkit.formats.safetensors import Array, FileRecord, sha256_of, write_whole
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -37,7 +37,7 @@ SCRATCH = "scratch"  # fact of files that only the build needs
 
 def already_built(path: str | Path, plan: Mapping[str, Any], reporter: Reporter = SILENT) -> bool:
     """Return whether `path` is a finished artifact of this plan. Cleans up after killed runs."""
-    tidy(Path(path))
+    clear_killed_run(Path(path))
     try:
         built = read_manifest(Path(path)).build == build_id(plan)
     except ArtifactError:
@@ -105,7 +105,7 @@ class ArtifactWriter:
         if error is not None and self._finished:
             self._place.keep = True
             size = sum(record.bytes for record, _ in self._finished.values())
-            files = many(len(self._finished), "file")
+            files = counted(len(self._finished), "file")
             error.add_note(
                 f"kept in {self.partial}: {files}, {size:,} bytes; the same command resumes there"
             )
@@ -154,7 +154,7 @@ class ArtifactWriter:
                 if SCRATCH not in facts
             },
         )
-        replace_text(self.partial / CARD, card(manifest))
+        replace_text(self.partial / CARD, artifact_card(manifest))
         replace_text(self.partial / MANIFEST_FILE, manifest.to_json())
         keep = {CARD, MANIFEST_FILE, *manifest.files}
         if self._recipe is not None:

@@ -37,7 +37,7 @@ from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.untrusted import (
     TRY_AGAIN,
     Identity,
-    identity,
+    file_identity,
     not_linked,
     open_plain,
     parse_json,
@@ -91,7 +91,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
         digest.update(head)
         file.write(head)
         for name in order:
-            for block in _blocks(arrays[name]):
+            for block in _byte_blocks(arrays[name]):
                 digest.update(block)
                 file.write(block)
         file.flush()
@@ -112,7 +112,7 @@ def write_whole(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
     return record
 
 
-def _blocks(array: Array) -> Iterator[memoryview]:
+def _byte_blocks(array: Array) -> Iterator[memoryview]:
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     raw = little.reshape(-1).view(np.uint8)
     return (raw[i : i + CHUNK_BYTES].data for i in range(0, len(raw), CHUNK_BYTES))
@@ -131,7 +131,7 @@ def open_container(path: Path) -> tuple[dict[str, Array], Identity]:
     with file:
         status = os.fstat(file.fileno())
         if status.st_size < 8:
-            raise _damaged(path, "its header is cut short")
+            raise _damaged_file(path, "its header is cut short")
         try:
             mapped = mmap.mmap(file.fileno(), status.st_size, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
@@ -142,7 +142,7 @@ def open_container(path: Path) -> tuple[dict[str, Array], Identity]:
             hint = "allow more open files: ulimit -n" if full else TRY_AGAIN
             raise ArtifactError(f"cannot map {path}: {reason(error)}", hint) from error
     header, start = _read_header(path, mapped)
-    spans = {name: _span(path, name, entry) for name, entry in header.items()}
+    spans = {name: _parse_span(path, name, entry) for name, entry in header.items()}
     _require_gapless(path, spans.values(), len(mapped) - start)
     # Plain ndarrays: numpy's memmap costs microseconds at every slice.
     try:
@@ -150,22 +150,22 @@ def open_container(path: Path) -> tuple[dict[str, Array], Identity]:
             name: np.ndarray(s.shape, s.dtype, mapped, start + s.begin) for name, s in spans.items()
         }
     except ValueError as error:  # a dimension of 0 next to one that is too large
-        raise _damaged(path, "its shapes are invalid") from error
-    return arrays, identity(status)
+        raise _damaged_file(path, "its shapes are invalid") from error
+    return arrays, file_identity(status)
 
 
 def _read_header(path: Path, raw: mmap.mmap) -> tuple[dict[str, Any], int]:
     length = int.from_bytes(raw[:8], "little")
     if length > min(LIMITS.header_bytes, len(raw) - 8):
-        raise _damaged(path, "its header is cut short")
+        raise _damaged_file(path, "its header is cut short")
     if length % 8:
-        raise _damaged(path, "its arrays would not be aligned")
+        raise _damaged_file(path, "its arrays would not be aligned")
     header = parse_json(
         raw[8 : 8 + length], f"{path} is damaged: its header", strict=True,
         error=ArtifactError, hint=TRY_AGAIN,
     )  # fmt: skip
     if not isinstance(header, dict):
-        raise _damaged(path, "its header is not a JSON object")
+        raise _damaged_file(path, "its header is not a JSON object")
     header.pop("__metadata__", None)
     return header, 8 + length
 
@@ -177,20 +177,20 @@ class Span(NamedTuple):
     shape: tuple[int, ...]
 
 
-def _span(path: Path, name: str, entry: Any) -> Span:
+def _parse_span(path: Path, name: str, entry: Any) -> Span:
     try:
-        dtype, shape = READ[entry["dtype"]], _numbers(entry["shape"])
-        begin, end = _numbers(entry["data_offsets"])
+        dtype, shape = READ[entry["dtype"]], _whole_numbers(entry["shape"])
+        begin, end = _whole_numbers(entry["data_offsets"])
     except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, f"the entry of {name!r:.40} is invalid") from error
+        raise _damaged_file(path, f"the entry of {name!r:.40} is invalid") from error
     if end - begin != math.prod(shape) * dtype.itemsize:
-        raise _damaged(path, f"the size of {name!r:.40} does not fit its shape")
+        raise _damaged_file(path, f"the size of {name!r:.40} does not fit its shape")
     if begin % dtype.itemsize:
-        raise _damaged(path, f"{name!r:.40} is not aligned")
+        raise _damaged_file(path, f"{name!r:.40} is not aligned")
     return Span(begin, end, dtype, tuple(shape))
 
 
-def _numbers(value: Any) -> list[int]:
+def _whole_numbers(value: Any) -> list[int]:
     if not isinstance(value, list) or len(value) > LIMITS.dimensions:
         raise TypeError("not a short list")
     if not all(map(whole_number, value)):
@@ -202,19 +202,19 @@ def _require_gapless(path: Path, spans: Iterable[Span], size: int) -> None:
     at = 0
     for span in sorted(spans, key=lambda span: span[:2]):
         if span.begin != at:
-            raise _damaged(path, f"its arrays overlap or leave a gap at byte {at:,}")
+            raise _damaged_file(path, f"its arrays overlap or leave a gap at byte {at:,}")
         at = span.end
     if at != size:
-        raise _damaged(path, f"it has {size:,} bytes of arrays, not {at:,}")
+        raise _damaged_file(path, f"it has {size:,} bytes of arrays, not {at:,}")
 
 
-def _damaged(path: object, why: str) -> ArtifactError:
+def _damaged_file(path: object, why: str) -> ArtifactError:
     return ArtifactError(f"{path} is damaged: {why}", TRY_AGAIN)
 
 
 def require(holds: bool | np.bool_, path: object, breach: str) -> None:
     if not holds:
-        raise _damaged(path, breach)
+        raise _damaged_file(path, breach)
 
 
 def sha256_of(path: Path) -> str:

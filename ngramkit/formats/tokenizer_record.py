@@ -84,7 +84,7 @@ class TokenizerRecord:
 
     id: str
     vocabulary: int  # one more than the highest id
-    fingerprint: str  # sha256, see `fingerprint`
+    fingerprint: str  # sha256, see `tokenizer_fingerprint`
     eos: int | None = None
     encodes: str | None = None  # older manifests lack it
 
@@ -99,14 +99,14 @@ class TokenizerRecord:
             return True
         if self.encodes is None or other.encodes is None:
             return False
-        return difference(self.encodes, other.encodes) == ""
+        return text_encoded_differently(self.encodes, other.encodes) == ""
 
     def require(self, other: TokenizerRecord, where: str, hint: str = "") -> None:
         """Raise ArtifactError for another tokenizer; `hint`: for what cannot be built again."""
         if not self.is_same_tokenizer(other):
             why = ""
             if self.encodes is not None and other.encodes is not None:
-                why = f": {difference(self.encodes, other.encodes)}"
+                why = f": {text_encoded_differently(self.encodes, other.encodes)}"
             raise ArtifactError(
                 f"cannot use {where} with {other.id} ({other.vocabulary:,} tokens, "
                 f"{other.fingerprint[:12]}): it was built for the tokenizer of {self.id} "
@@ -136,24 +136,24 @@ def parse_tokenizer(path: object, body: Any) -> TokenizerRecord:
     return TokenizerRecord(**body)
 
 
-def fingerprint(backend: Any) -> str:
+def tokenizer_fingerprint(backend: Any) -> str:
     body = json.loads(backend.to_str())
     decisive = {part: body.get(part) for part in DECISIVE_PARTS}
     text = json.dumps(decisive, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def encodes(vocabulary: Mapping[str, int], encode: Callable[[str], Sequence[int]]) -> str:
+def encode_probes(vocabulary: Mapping[str, int], encode: Callable[[str], Sequence[int]]) -> str:
     """Return TokenizerRecord.encodes; `vocabulary` maps texts to ids."""
     texts = sorted(vocabulary)
     whole = "\0".join([*texts, *(str(vocabulary[text]) for text in texts)]).encode(
         "utf-8", "surrogatepass"
     )
     parts = [hashlib.sha256(whole).hexdigest()[:DIGITS]]
-    return "".join([*parts, *(_digest(encode(text)) for text in PROBE_TEXTS)])
+    return "".join([*parts, *(_digest_of_ids(encode(text)) for text in PROBE_TEXTS)])
 
 
-def _digest(ids: Sequence[int]) -> str:
+def _digest_of_ids(ids: Sequence[int]) -> str:
     return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()[:EACH]
 
 
@@ -167,19 +167,19 @@ def record_of(given: Any) -> TokenizerRecord:
     return record
 
 
-def difference(encodes: str, other: str) -> str:
+def text_encoded_differently(encodes: str, other: str) -> str:
     if encodes[:DIGITS] != other[:DIGITS]:
         return "their vocabularies differ"
-    pairs = zip(PROBE_TEXTS, _digests(encodes), _digests(other), strict=False)
+    pairs = zip(PROBE_TEXTS, _split_digests(encodes), _split_digests(other), strict=False)
     text = next((text for text, a, b in pairs if a != b), None)
     return "" if text is None else f"they encode {text!r} differently"
 
 
 def first_difference(encodes: str, encode: Callable[[str], Sequence[int]]) -> str | None:
-    pairs = zip(PROBE_TEXTS, _digests(encodes), strict=False)
-    return next((text for text, digest in pairs if _digest(encode(text)) != digest), None)
+    pairs = zip(PROBE_TEXTS, _split_digests(encodes), strict=False)
+    return next((text for text, digest in pairs if _digest_of_ids(encode(text)) != digest), None)
 
 
-def _digests(encodes: str) -> list[str]:
+def _split_digests(encodes: str) -> list[str]:
     rest = encodes[DIGITS:]
     return [rest[at : at + EACH] for at in range(0, len(rest), EACH)]

@@ -84,21 +84,21 @@ class Header:
     def _value(self, key: str, kind: type, default: Any) -> Any:
         value = self.metadata.get(key, default)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise broken(self.path, f"{key!r:.80} is not of type {kind.__name__}")
+            raise damaged_gguf(self.path, f"{key!r:.80} is not of type {kind.__name__}")
         return value
 
 
-def broken(path: Path, why: str) -> InputError:
+def damaged_gguf(path: Path, why: str) -> InputError:
     return InputError(f"{path} is damaged: {why}", "download the model again")
 
 
 def read_header(path: Path) -> Header:
     """Read the header; raise InputError if it is not GGUF, damaged or unreadable."""
-    reader, size = _open(path, MAX_METADATA_BYTES)
+    reader, size = _open_header(path, MAX_METADATA_BYTES)
     try:
         return reader.header(size)
     except UnicodeDecodeError as error:
-        raise broken(path, "a text in it is not UTF-8") from error
+        raise damaged_gguf(path, "a text in it is not UTF-8") from error
 
 
 def read_front(path: Path) -> dict[str, Any]:
@@ -106,10 +106,10 @@ def read_front(path: Path) -> dict[str, Any]:
 
     Raises InputError for a file that is not GGUF or unreadable.
     """
-    return _open(path, FRONT_BYTES)[0].front()
+    return _open_header(path, FRONT_BYTES)[0].front()
 
 
-def _open(path: Path, most: int) -> tuple[_Reader, int]:
+def _open_header(path: Path, most: int) -> tuple[_Reader, int]:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -168,7 +168,7 @@ class _Reader:
 
     def _require(self, holds: bool, breach: str) -> None:
         if not holds:
-            raise broken(self.path, breach)
+            raise damaged_gguf(self.path, breach)
 
     def _take(self, count: int) -> bytes:
         end = self.at + count

@@ -18,7 +18,7 @@ from pathlib import Path
 from ngramkit.basics.cache import private_folder
 from ngramkit.basics.errors import InputError, UsageError, hub_errors
 from ngramkit.basics.models import ModelRef
-from ngramkit.formats.replacing import locked
+from ngramkit.formats.replacing import hold_lock
 from ngramkit.gguf.header import read_header
 
 HUB = re.compile(r"hf:([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?:([^:]+\.gguf)", re.IGNORECASE)
@@ -69,10 +69,10 @@ def model_part(path: Path, what: str, write: Callable[[Path], None]) -> Path:
         )
     folder = root / f"{_folder_name(path)}.{what}"
     if not folder.is_dir():
-        with locked(root / f"{folder.name}.lock"):
+        with hold_lock(root / f"{folder.name}.lock"):
             if not folder.is_dir():
-                _tidy(root, folder.name)
-                _make(folder, write)
+                _delete_unused(root, folder.name)
+                _make_folder(folder, write)
     with suppress(OSError):
         os.utime(folder)
     return folder
@@ -86,7 +86,7 @@ def _folder_name(path: Path) -> str:
     return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
 
-def _make(folder: Path, write: Callable[[Path], None]) -> None:
+def _make_folder(folder: Path, write: Callable[[Path], None]) -> None:
     new = Path(tempfile.mkdtemp(prefix=f"{folder.name}.partial-", dir=folder.parent))
     try:
         write(new)
@@ -98,7 +98,7 @@ def _make(folder: Path, write: Callable[[Path], None]) -> None:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _tidy(root: Path, name: str) -> None:
+def _delete_unused(root: Path, name: str) -> None:
     """Delete partial copies and unused folders."""
     with suppress(OSError):
         for folder in root.iterdir():

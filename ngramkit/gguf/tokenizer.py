@@ -16,7 +16,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Sequence,
 
 from ngramkit.basics.errors import InputError, first_line
 from ngramkit.basics.machine import require_package
-from ngramkit.gguf.header import EXTRA, Header, broken
+from ngramkit.gguf.header import EXTRA, Header, damaged_gguf
 
 LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -63,7 +63,7 @@ def write_tokenizer(header: Header, folder: Path) -> None:
                 pre,
             )
         _write_converted(header, folder)
-    config: dict[str, Any] = {"tokenizer_class": "TokenizersBackend", **_special(header)}
+    config: dict[str, Any] = {"tokenizer_class": "TokenizersBackend", **_special_tokens(header)}
     if template := header.text("tokenizer.chat_template"):
         config["chat_template"] = template
     text = json.dumps(config, ensure_ascii=False)
@@ -81,26 +81,26 @@ def end_ids(header: Header) -> list[int]:
         texts -= {"<|end|>"}
     roles = {header.whole(f"tokenizer.ggml.{role}_token_id") for role in END_ROLES} - {-1}
     if max(roles, default=0) >= len(id_of):
-        raise broken(header.path, "a special token is outside the vocabulary")
+        raise damaged_gguf(header.path, "a special token is outside the vocabulary")
     return sorted(roles | {id_of[text] for text in texts})
 
 
 def _byte_level(header: Header, kind: str) -> Tokenizer:
-    tokens, types = header.texts("tokenizer.ggml.tokens"), _types(header)
+    tokens, types = header.texts("tokenizer.ggml.tokens"), _token_types(header)
     vocabulary = {text: i for i, text in enumerate(tokens) if types[i] != UNUSED}
     if len(vocabulary) != len(tokens) - types.count(UNUSED):
-        raise broken(header.path, "two tokens have one text")
+        raise damaged_gguf(header.path, "two tokens have one text")
     parts = (merge.partition(" ") for merge in header.texts("tokenizer.ggml.merges"))
     merges = [(left, right) for left, _, right in parts]
     valid = all({*pair, "".join(pair)} <= vocabulary.keys() for pair in merges)
     if not merges or not valid:
-        raise broken(header.path, "its merges do not fit its tokens")
+        raise damaged_gguf(header.path, "its merges do not fit its tokens")
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=kind == "llama-3"))
     if kind == "qwen-2":
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = _pre_tokenizer(kind)
     tokenizer.decoder = decoders.ByteLevel()
-    bos = _special(header).get("bos_token")
+    bos = _special_tokens(header).get("bos_token")
     if bos is not None and header.metadata.get("tokenizer.ggml.add_bos_token", kind == "llama-3"):
         bos_id = header.whole("tokenizer.ggml.bos_token_id")
         piece = {"id": "BOS", "ids": [bos_id], "tokens": [bos]}
@@ -115,13 +115,13 @@ def _byte_level(header: Header, kind: str) -> Tokenizer:
     return tokenizer
 
 
-def _types(header: Header) -> list[int]:
+def _token_types(header: Header) -> list[int]:
     count = len(header.texts("tokenizer.ggml.tokens"))
     types = header.metadata.get("tokenizer.ggml.token_type")
     if types is None:
         return [1] * count
     if getattr(types, "shape", None) != (count,):
-        raise broken(header.path, "tokens and token types differ in number")
+        raise damaged_gguf(header.path, "tokens and token types differ in number")
     return [int(i) for i in types]
 
 
@@ -135,11 +135,11 @@ def _pre_tokenizer(kind: str) -> PreTokenizer:
     return Sequence([split, ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-def _special(header: Header) -> dict[str, str]:
+def _special_tokens(header: Header) -> dict[str, str]:
     tokens = header.texts("tokenizer.ggml.tokens")
     ids = {key: header.whole(f"tokenizer.ggml.{name}_token_id") for key, name in NAMED.items()}
     if max(ids.values()) >= len(tokens):
-        raise broken(header.path, "a special token is outside the vocabulary")
+        raise damaged_gguf(header.path, "a special token is outside the vocabulary")
     return {key: tokens[i] for key, i in ids.items() if i >= 0}
 
 

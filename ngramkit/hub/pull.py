@@ -15,11 +15,11 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.history import LOG, History, copied_log, copy_of, restore
+from ngramkit.formats.history import LOG, History, copied_log, copy_of, restore_history
 from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, read_manifest
 from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE
-from ngramkit.formats.replacing import PRIVATE, Replacement, exists, tidy
+from ngramkit.formats.replacing import PRIVATE, Replacement, clear_killed_run, output_exists
 from ngramkit.formats.safetensors import sha256_of
 from ngramkit.remote.fetch import HubName, fetch_from_hub, fetch_manifest
 
@@ -80,7 +80,7 @@ def _require_pulled(name: HubName, out: Path, reporter: Reporter) -> tuple[str, 
     try:
         local = read_manifest(out)
     except ArtifactError as error:
-        raise exists(out) from error
+        raise output_exists(out) from error
     folder, manifest = fetch_manifest(name)
     if manifest.kind == History.kind:
         if local.kind != History.kind or copy_of(History.open(out))[0] != manifest:
@@ -90,14 +90,14 @@ def _require_pulled(name: HubName, out: Path, reporter: Reporter) -> tuple[str, 
                 option="out",
             )
     elif local != manifest:
-        raise exists(out)
+        raise output_exists(out)
     else:
         fetched = fetch_from_hub(name, reporter=reporter)
         for file in _files_to_copy(fetched.path):
             there = out / file
             if not there.is_file() or sha256_of(there) != sha256_of(fetched.path / file):
-                raise exists(out)
-    tidy(out)
+                raise output_exists(out)
+    clear_killed_run(out)
     reporter.note(f"{out} is up to date")
     return folder.name, manifest
 
@@ -123,7 +123,7 @@ def _fetch_history(
         with open(folder / LOG, "wb", opener=owner_only) as file:
             hub.get_file(remote, outfile=file)
     reporter.advance(record.bytes)
-    restore(folder, manifest)
+    restore_history(folder, manifest)
 
 
 def _files_to_copy(folder: Path) -> list[str]:

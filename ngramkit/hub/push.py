@@ -28,12 +28,12 @@ from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
-from ngramkit.basics.terminal_text import many
+from ngramkit.basics.terminal_text import counted
 from ngramkit.basics.untrusted import read_json, read_plain, require_no_links
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.build_command import corpora_of
-from ngramkit.formats.card import LANGUAGE, PLACEHOLDER, Entry, card, is_hub_id
+from ngramkit.formats.card import LANGUAGE, PLACEHOLDER, Entry, artifact_card, is_hub_id
 from ngramkit.formats.history import LOG, History, copy_of
 from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, read_manifest
 from ngramkit.formats.opening import open_artifact_folder
@@ -264,12 +264,12 @@ def push(
     if private is None:
         private = marked
     with hub_errors(name, kind):
-        remote = Repository(_api(name), name, kind, revision)
+        remote = Repository(_hub_api(name), name, kind, revision)
         there = remote.find()
         if about is not None:
             known = languages or _known_languages(remote.api, there, artifact.manifest.corpus)
             uploads += about.uploads(artifact.manifest, known)
-        uploads = [_addressed(upload, name) for upload in uploads]
+        uploads = [_with_repository_name(upload, name) for upload in uploads]
         is_private = private if there is None else _is_private(there, path, private)
         files = {} if there is None else there.files()
         if there == remote and not (create_pr or force):
@@ -298,7 +298,7 @@ def push(
         is_private = _is_private(remote, path, private)
         readers = "private" if is_private else "public"
         if any(upload.name == LOG for upload in send):
-            size = f"{many(counts['requests'], 'request')}, {many(counts['tokens'], 'token')}"
+            size = f"{counted(counts['requests'], 'request')}, {counted(counts['tokens'], 'token')}"
             reporter.note(f"uploading user text to {name} ({readers}): {size}")
         elif marked and send:
             reporter.note(f"uploading private texts to {name} ({readers})")
@@ -358,11 +358,14 @@ def _require_same_kind(
 def _history_uploads(history: History) -> tuple[Mapping[str, int], list[Upload]]:
     manifest, log = copy_of(history)
     record = manifest.files[LOG]
-    texts = [_text_upload(MANIFEST_FILE, manifest.to_json()), _text_upload(CARD, card(manifest))]
+    texts = [
+        _text_upload(MANIFEST_FILE, manifest.to_json()),
+        _text_upload(CARD, artifact_card(manifest)),
+    ]
     return manifest.counts, [Upload(LOG, log, record.sha256, record.bytes), *texts]
 
 
-def _api(name: str) -> Any:
+def _hub_api(name: str) -> Any:
     from huggingface_hub import HfApi, get_token
 
     if get_token() is None:
@@ -384,7 +387,7 @@ def _artifact_uploads(artifact: Artifact, reporter: Reporter) -> list[Upload]:
         uploads.append(Upload(name, path / name, record.sha256, record.bytes))
         reporter.advance(record.bytes)
     uploads.append(_text_upload(MANIFEST_FILE, manifest.to_json()))
-    if (recipe := _recipe(path, manifest.build)) is not None:
+    if (recipe := _recipe_of(path, manifest.build)) is not None:
         uploads.append(_text_upload(RECIPE, recipe))
     return uploads
 
@@ -400,17 +403,17 @@ class _About:
     def of(cls, artifact: Artifact) -> _About:
         if not may_show(artifact):
             return cls()
-        decode = _decoder(artifact)
+        decode = _phrase_decoder(artifact)
         return cls(_frequent_entries(artifact, decode), preview_of(artifact, decode))
 
     def uploads(self, manifest: Manifest, language: Sequence[str] = ()) -> list[Upload]:
         shown = self.preview is not None
-        text = card(manifest, self.entries, language=language, preview=shown)
-        table = [] if self.preview is None else [_upload(PREVIEW, self.preview)]
+        text = artifact_card(manifest, self.entries, language=language, preview=shown)
+        table = [] if self.preview is None else [_upload_of(PREVIEW, self.preview)]
         return [_text_upload(CARD, text), *table]
 
 
-def _decoder(artifact: Artifact) -> Callable[[list[int]], str]:
+def _phrase_decoder(artifact: Artifact) -> Callable[[list[int]], str]:
     with suppress(NgramkitError):
         return load_tokenizer(artifact.tokenizer.id).shown
     return str
@@ -464,7 +467,7 @@ def _languages_of(info: Any) -> list[str]:
     return [code for code in codes if isinstance(code, str) and LANGUAGE.fullmatch(code)]
 
 
-def _recipe(path: Path, build: str) -> str | None:
+def _recipe_of(path: Path, build: str) -> str | None:
     try:
         body = read_json(path / RECIPE)
     except FileNotFoundError:
@@ -477,7 +480,7 @@ def _recipe(path: Path, build: str) -> str | None:
     return recipe_text(build, body["inputs"])
 
 
-def _addressed(upload: Upload, name: str) -> Upload:
+def _with_repository_name(upload: Upload, name: str) -> Upload:
     if upload.name != CARD:
         return upload
     assert isinstance(upload.content, bytes)
@@ -485,8 +488,8 @@ def _addressed(upload: Upload, name: str) -> Upload:
 
 
 def _export_uploads(path: Path, artifact: Artifact, reporter: Reporter) -> list[Upload]:
-    entries = _frequent_entries(artifact, _decoder(artifact)) if may_show(artifact) else ()
-    text = _text_upload(CARD, card(artifact.manifest, entries))
+    entries = _frequent_entries(artifact, _phrase_decoder(artifact)) if may_show(artifact) else ()
+    text = _text_upload(CARD, artifact_card(artifact.manifest, entries))
     inside = [*_artifact_uploads(artifact, reporter), text]
     uploads = [replace(upload, name=f"{ARTIFACT}/{upload.name}") for upload in inside]
     for name in (CARD, *CODE):
@@ -504,8 +507,8 @@ def _export_uploads(path: Path, artifact: Artifact, reporter: Reporter) -> list[
 
 
 def _text_upload(name: str, text: str) -> Upload:
-    return _upload(name, text.encode())
+    return _upload_of(name, text.encode())
 
 
-def _upload(name: str, content: bytes) -> Upload:
+def _upload_of(name: str, content: bytes) -> Upload:
     return Upload(name, content, hashlib.sha256(content).hexdigest(), len(content))

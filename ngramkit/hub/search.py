@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ngramkit.basics.errors import NgramkitError, UsageError, hub_errors, meant
+from ngramkit.basics.errors import NgramkitError, UsageError, hint_for_unknown, hub_errors
 from ngramkit.basics.limits import LIMITS, SHA256
 from ngramkit.basics.models import HUB_IDS, resolve_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -44,7 +44,9 @@ def search(
     cannot be loaded, names are compared. Raises NetworkError if the Hub does not answer.
     """
     if kind is not None and kind not in CLASS_OF_KIND:
-        raise UsageError(f"unknown kind {kind!r}", meant(kind, CLASS_OF_KIND), option="kind")
+        raise UsageError(
+            f"unknown kind {kind!r}", hint_for_unknown(kind, CLASS_OF_KIND), option="kind"
+        )
     if tokenizer is not None and tokenizer.startswith((".", "/", "~")):
         resolve_model(tokenizer)
     from huggingface_hub import constants
@@ -61,13 +63,13 @@ def search(
         entries = [entry for entry in map(_read_entry, items) if entry is not None]
     if tokenizer is None:
         return Rows(entries)
-    wanted = _identities(tokenizer, reporter)
+    wanted = _tokenizer_identities(tokenizer, reporter)
     return Rows(
         entry for entry in entries if entry.problem or wanted & {entry.fingerprint, entry.tokenizer}
     )
 
 
-def _identities(tokenizer: str, reporter: Reporter) -> set[str]:
+def _tokenizer_identities(tokenizer: str, reporter: Reporter) -> set[str]:
     if SHA256.fullmatch(tokenizer):
         return {tokenizer}
     try:
@@ -96,24 +98,24 @@ def _parse_card(item: Mapping[str, Any], facts: Any) -> HubArtifact:
     if not isinstance(facts, Mapping):
         raise TypeError(f"`{HUB_TAG}` must be a table")
     return HubArtifact(
-        id=_text("id", item["id"]),
-        kind=_text("kind", facts.get("kind")),
-        tokenizer=_text("tokenizer", facts.get("tokenizer")),
-        fingerprint=_text("fingerprint", facts.get("fingerprint", "")),
-        vocabulary=_count("vocabulary", facts.get("vocabulary", 0)),
-        bytes=_count("bytes", facts.get("bytes", 0)),
-        revision=_text("sha", item.get("sha") or ""),
-        downloads=_count("downloads", item.get("downloads") or 0),
+        id=_tag_text("id", item["id"]),
+        kind=_tag_text("kind", facts.get("kind")),
+        tokenizer=_tag_text("tokenizer", facts.get("tokenizer")),
+        fingerprint=_tag_text("fingerprint", facts.get("fingerprint", "")),
+        vocabulary=_tag_count("vocabulary", facts.get("vocabulary", 0)),
+        bytes=_tag_count("bytes", facts.get("bytes", 0)),
+        revision=_tag_text("sha", item.get("sha") or ""),
+        downloads=_tag_count("downloads", item.get("downloads") or 0),
     )
 
 
-def _text(name: str, value: Any) -> str:
+def _tag_text(name: str, value: Any) -> str:
     if not isinstance(value, str) or len(value) > LIMITS.card_text or not value.isprintable():
         raise ValueError(f"its {name} must be short printable text, got {repr(value)[:40]}")
     return value
 
 
-def _count(name: str, value: Any) -> int:
+def _tag_count(name: str, value: Any) -> int:
     if not whole_number(value):
         raise ValueError(f"its {name} must be a whole number, got {repr(value)[:40]}")
     return int(value)

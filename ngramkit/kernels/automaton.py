@@ -64,15 +64,15 @@ def new_automaton(room: int) -> SuffixAutomaton:
 def extend(automaton, tokens):
     """Append `tokens` int32[m]; there must be room for them."""
     for i in range(len(tokens)):
-        _follow(automaton, tokens[i])
-        _add(automaton, tokens[i])
+        _follow_token(automaton, tokens[i])
+        _add_token(automaton, tokens[i])
 
 
 @entry
 def add(automaton, tokens):
     """Append `tokens` int32[m] without matching them, for the automaton of a corpus."""
     for i in range(len(tokens)):
-        _add(automaton, tokens[i])
+        _add_token(automaton, tokens[i])
 
 
 @entry
@@ -104,7 +104,7 @@ def sort_edges(automaton, counts, offsets, tokens, targets):
 
 
 @part
-def _slot(automaton, state, token):
+def _edge_slot(automaton, state, token):
     mask = len(automaton.slots) - 1
     key = (np.uint64(state) << np.uint64(32)) ^ np.uint64(token & 0xFFFFFFFF)
     key *= np.uint64(0x9E3779B97F4A7C15)
@@ -119,8 +119,8 @@ def _slot(automaton, state, token):
 
 
 @part
-def _target(automaton, state, token):
-    edge = automaton.slots[_slot(automaton, state, token)]
+def _edge_target(automaton, state, token):
+    edge = automaton.slots[_edge_slot(automaton, state, token)]
     return np.int64(automaton.edge_target[edge]) if edge >= 0 else np.int64(-1)
 
 
@@ -129,41 +129,41 @@ def _link_to(automaton, state, token, target):
     edge = automaton.state[EDGES]
     automaton.edge_state[edge], automaton.edge_token[edge] = state, token
     automaton.edge_target[edge], automaton.edge_next[edge] = target, automaton.edges[state]
-    automaton.slots[_slot(automaton, state, token)] = edge
+    automaton.slots[_edge_slot(automaton, state, token)] = edge
     automaton.edges[state] = edge
     automaton.state[EDGES] = edge + 1
 
 
 @part
-def _follow(automaton, token):
+def _follow_token(automaton, token):
     at, matched = automaton.state[AT], automaton.state[MATCHED]
-    target = _target(automaton, at, token)
+    target = _edge_target(automaton, at, token)
     while at != 0 and target < 0:
         at = np.int64(automaton.link[at])
         matched = np.int64(automaton.length[at])
-        target = _target(automaton, at, token)
+        target = _edge_target(automaton, at, token)
     if target >= 0:
         at, matched = target, matched + 1
     automaton.state[AT], automaton.state[MATCHED] = at, matched
 
 
 @part
-def _add(automaton, token):
+def _add_token(automaton, token):
     state = automaton.state
     new, size = state[STATES], state[SIZE] + 1
     automaton.tokens[size - 1] = token
     automaton.length[new] = automaton.first[new] = size
     state[STATES], state[SIZE] = new + 1, size
     at = state[LAST]
-    while at >= 0 and _target(automaton, at, token) < 0:
+    while at >= 0 and _edge_target(automaton, at, token) < 0:
         _link_to(automaton, at, token, new)
         at = np.int64(automaton.link[at])
     if at < 0:
         automaton.link[new] = 0
     else:
-        target = _target(automaton, at, token)
+        target = _edge_target(automaton, at, token)
         if automaton.length[target] != automaton.length[at] + 1:
-            target = _split(automaton, at, token, target)
+            target = _split_state(automaton, at, token, target)
         automaton.link[new] = target
     state[LAST] = new
     # The match may now belong to a state of shorter substrings.
@@ -172,7 +172,7 @@ def _add(automaton, token):
 
 
 @part
-def _split(automaton, at, token, target):
+def _split_state(automaton, at, token, target):
     """Move substrings of `target` of at most length[at] + 1 tokens to a new state; return it."""
     clone = automaton.state[STATES]
     automaton.state[STATES] = clone + 1
@@ -184,7 +184,7 @@ def _split(automaton, at, token, target):
         _link_to(automaton, clone, automaton.edge_token[edge], automaton.edge_target[edge])
         edge = np.int64(automaton.edge_next[edge])
     while at >= 0:
-        edge = np.int64(automaton.slots[_slot(automaton, at, token)])
+        edge = np.int64(automaton.slots[_edge_slot(automaton, at, token)])
         if automaton.edge_target[edge] != target:
             break
         automaton.edge_target[edge] = clone

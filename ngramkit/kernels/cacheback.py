@@ -34,24 +34,24 @@ class Pool(NamedTuple):
 @part
 def find_row(pool, owner, row):
     """Return the owner's entry that holds `row` (i32[k]), else -1."""
-    return pool.table[_slot(pool, owner, row)]
+    return pool.table[_find_slot(pool, owner, row)]
 
 
 @part
-def _slot(pool, owner, row):
+def _find_slot(pool, owner, row):
     """Return an entry's slot, or the empty slot for it."""
     mask = len(pool.table) - 1
-    at = _hash(owner, row) & mask
+    at = _hash_row(owner, row) & mask
     while pool.table[at] != NONE:
         entry = pool.table[at]
-        if pool.owners[entry] == owner and _same(pool.rows, entry, row):
+        if pool.owners[entry] == owner and _same_row(pool.rows, entry, row):
             break
         at = (at + 1) & mask
     return at
 
 
 @part
-def insert(pool, owner, row):
+def insert_entry(pool, owner, row):
     """Add a new entry as its owner's most recent one; return it."""
     if pool.state[FREE] != NONE:
         entry = pool.state[FREE]
@@ -63,13 +63,13 @@ def insert(pool, owner, row):
     pool.owners[entry] = owner
     for i in range(len(row)):
         pool.rows[entry, i] = row[i]
-    place(pool, entry)
+    place_in_table(pool, entry)
     _link(pool, entry)
     return entry
 
 
 @part
-def refresh(pool, entry):
+def make_newest(pool, entry):
     if pool.newest[pool.owners[entry]] != entry:
         _unlink(pool, entry)
         _link(pool, entry)
@@ -78,16 +78,16 @@ def refresh(pool, entry):
 @part
 def remove_row(pool, entry):
     _unlink(pool, entry)
-    _displace(pool, entry)
+    _remove_from_table(pool, entry)
     pool.following[entry] = pool.state[FREE]
     pool.state[FREE] = entry
     pool.state[SIZE] -= 1
 
 
 @part
-def place(pool, entry):
+def place_in_table(pool, entry):
     """Insert an entry into the hash table."""
-    pool.table[_slot(pool, pool.owners[entry], pool.rows[entry])] = entry
+    pool.table[_find_slot(pool, pool.owners[entry], pool.rows[entry])] = entry
 
 
 @entry
@@ -96,20 +96,20 @@ def replace_all(pool):
     for owner in range(len(pool.newest)):
         entry = pool.newest[owner]
         while entry != NONE:
-            place(pool, entry)
+            place_in_table(pool, entry)
             entry = pool.following[entry]
 
 
 @part
-def _displace(pool, entry):
+def _remove_from_table(pool, entry):
     mask = len(pool.table) - 1
-    hole = at = _slot(pool, pool.owners[entry], pool.rows[entry])
+    hole = at = _find_slot(pool, pool.owners[entry], pool.rows[entry])
     while True:
         at = (at + 1) & mask
         other = pool.table[at]
         if other == NONE:
             break
-        home = _hash(pool.owners[other], pool.rows[other]) & mask
+        home = _hash_row(pool.owners[other], pool.rows[other]) & mask
         if ((at - home) & mask) >= ((at - hole) & mask):
             pool.table[hole] = other
             hole = at
@@ -145,7 +145,7 @@ def _unlink(pool, entry):
 
 
 @part
-def _hash(owner, row):
+def _hash_row(owner, row):
     value = np.uint64(owner) + np.uint64(0x9E3779B97F4A7C15)
     for i in range(len(row)):
         value ^= np.uint64(row[i])
@@ -155,7 +155,7 @@ def _hash(owner, row):
 
 
 @part
-def _same(rows, entry, row):
+def _same_row(rows, entry, row):
     for i in range(len(row)):  # noqa: SIM110 -- numba does not compile all()
         if rows[entry, i] != row[i]:
             return False
@@ -188,17 +188,17 @@ def learn(leaders, followers, most_leaders, most_followers, tokens):
         if leader == NONE:
             if leaders.state[SIZE] == most_leaders:
                 _evict_oldest_leader(leaders, followers)
-            leader = insert(leaders, 0, row)
+            leader = insert_entry(leaders, 0, row)
         else:
-            refresh(leaders, leader)
+            make_newest(leaders, leader)
         row = tokens[i + leader_len : i + leader_len + follower_len]
         follower = find_row(followers, leader, row)
         if follower != NONE:
-            refresh(followers, follower)
+            make_newest(followers, follower)
             continue
         if followers.lengths[leader] == most_followers:
             remove_row(followers, followers.oldest[leader])
-        insert(followers, leader, row)
+        insert_entry(followers, leader, row)
 
 
 @part
@@ -243,14 +243,14 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
         at = _find_row(frozen.leaders, row)  # the leader's row in the frozen table
         chance = np.float64(tree[2][node]) if node >= 0 else 1.0
         if leader != NONE:
-            refresh(leaders, leader)
+            make_newest(leaders, leader)
             follower, rank = followers.newest[leader], 0
             while follower != NONE and size < limit:
                 size, last = _add_path(
                     tree, children, size, limit, node, followers.rows[follower],
                     chance * shares[rank], agreement, DYNAMIC,
                 )  # fmt: skip
-                end = _enqueue(queue, queued, end, last)
+                end = _insert_by_score(queue, queued, end, last)
                 follower = followers.following[follower]
                 rank += 1
             chance *= left
@@ -264,7 +264,7 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
                     tree, children, size, limit, node, frozen.followers[i],
                     chance * (frozen.follower_counts[i] / frozen.leader_counts[at]), 1.0, FROZEN,
                 )  # fmt: skip
-                end = _enqueue(queue, queued, end, last)
+                end = _insert_by_score(queue, queued, end, last)
     return tree[0][:size], tree[1][:size], tree[2][:size], tree[3][:size]
 
 
@@ -276,7 +276,7 @@ def _find_row(rows, query):
     low, high = 0, count
     while low < high:
         middle = (low + high) >> 1
-        if _below(rows, middle, query):
+        if _row_below(rows, middle, query):
             low = middle + 1
         else:
             high = middle
@@ -289,7 +289,7 @@ def _find_row(rows, query):
 
 
 @part
-def _below(rows, row, query):
+def _row_below(rows, row, query):
     for i in range(rows.shape[1]):
         left, right = np.int64(rows[row, i]), np.int64(query[i])
         if left != right:
@@ -323,7 +323,7 @@ def _add_path(tree, children, size, limit, parent, tokens, chance, agreement, so
 
 
 @part
-def _enqueue(queue, queued, end, node):
+def _insert_by_score(queue, queued, end, node):
     if node >= 0 and not queued[node]:
         queued[node] = True
         queue[end] = node

@@ -31,22 +31,22 @@ def announce_compiling() -> None:
 
 
 @cache
-def folder() -> Path | None:
+def machine_code_folder() -> Path | None:
     """Return the folder for machine code, or None if there is no private one."""
     named, own = os.environ.get(CACHE_VARIABLE), private_folder("kernels")
     if named:
         place = Path(named).absolute()
-        if serves(place):
+        if is_usable(place):
             return place
         logger.warning(
             "cannot use %s=%s: it is not writable, or others can write to it or above it",
             CACHE_VARIABLE,
             place,
         )
-    if own is not None and serves(own):
+    if own is not None and is_usable(own):
         return own
     temporary = Path(tempfile.gettempdir(), f"ngramkit-kernels-{os.getuid()}")
-    if not serves(temporary):
+    if not is_usable(temporary):
         return None
     logger.warning(
         "compiled kernels are kept in %s for now (%s chooses a folder)", temporary, CACHE_VARIABLE
@@ -54,7 +54,7 @@ def folder() -> Path | None:
     return temporary
 
 
-def serves(place: Path) -> bool:
+def is_usable(place: Path) -> bool:
     """Return whether a folder is private, and writable or already filled."""
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)

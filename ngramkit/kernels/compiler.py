@@ -29,7 +29,7 @@ from numba.core.serialize import dumps
 from numba.core.typed_passes import InlineOverloads, NopythonRewrites
 from numba.core.untyped_passes import InlineClosureLikes
 
-from ngramkit.kernels.code_folder import delete_oldest, file_ending, folder
+from ngramkit.kernels.code_folder import delete_oldest, file_ending, machine_code_folder
 
 PACKAGE = "ngramkit.kernels."
 # They inline closures and overloads, and fuse array expressions; kernels have none.
@@ -127,7 +127,7 @@ class CodeCache(NullCache):
 
     @property
     def cache_path(self) -> str | None:
-        place = folder()
+        place = machine_code_folder()
         return None if place is None else str(place)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -164,7 +164,7 @@ class CodeCache(NullCache):
                 raise
 
     def _path(self, sig: Any, codegen: Any) -> Path | None:
-        place = folder()
+        place = machine_code_folder()
         key = self._name, self._code, self._options, str(sig), codegen.magic_tuple(), _VERSIONS
         digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
         name = f"{self._name.removeprefix(PACKAGE)}-{digest}{file_ending()}"
@@ -184,13 +184,15 @@ def _with_wide_integers(dispatcher: Any) -> Any:
     typed = dispatcher.get_call_template
 
     def get_call_template(args: Any, kwargs: Any) -> Any:
-        return typed([_wide(kind) for kind in args], {n: _wide(k) for n, k in kwargs.items()})
+        return typed(
+            [_wide_type(kind) for kind in args], {n: _wide_type(k) for n, k in kwargs.items()}
+        )
 
     dispatcher.get_call_template = get_call_template
     return dispatcher
 
 
-def _wide(kind: Any) -> Any:
+def _wide_type(kind: Any) -> Any:
     kind = types.unliteral(kind)
     whole = isinstance(kind, types.Integer) and kind != types.uint64
     return types.int64 if whole else kind

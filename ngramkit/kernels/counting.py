@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.kernels.jit import allocating_entry, entry, part
-from ngramkit.kernels.sorting import rise, sink
+from ngramkit.kernels.sorting import move_down_heap, move_up_heap
 
 NONE, SECOND = -1, -2  # first token's partition: none, or by the second (row SECOND - value)
 
@@ -49,7 +49,7 @@ def count_seconds(tokens, documents, begin, end, length, rows, counts):
 
 
 @allocating_entry
-def scatter(
+def scatter_windows(
     tokens, documents, begin, end, length, prefix, partition, second, bits, bases, cursors, keys
 ):
     """Write the windows after `prefix` as packed keys (u64[n, 1]), each into its partition.
@@ -137,7 +137,7 @@ def runs_of(keys, counts):
     """Move distinct sorted keys (u64[n, words]) to the front; return their number."""
     distinct = 0
     for i in range(len(keys)):
-        if i and _same(keys, i, distinct - 1):
+        if i and _same_keys(keys, i, distinct - 1):
             counts[distinct - 1] += 1
         else:
             for word in range(keys.shape[1]):
@@ -161,13 +161,15 @@ def most_frequent_followers_of_keys(keys, masks, most):
     heap = np.empty(min(most, size), np.uint64)
     leaders = runs = queued = leader = run = 0
     for i in range(1, size + 1):
-        if i < size and _same(keys, i, run):
+        if i < size and _same_keys(keys, i, run):
             continue
-        queued = _offer(heap, queued, i - run, run - leader)
+        queued = _offer_row(heap, queued, i - run, run - leader)
         run = i
-        if i == size or _changes(keys, i, leader, masks):
+        if i == size or _prefix_changes(keys, i, leader, masks):
             totals[leaders], chosen[leaders] = i - leader, queued
-            _drain(heap, queued, leader, rows[runs : runs + queued], counts[runs : runs + queued])
+            _drain_heap(
+                heap, queued, leader, rows[runs : runs + queued], counts[runs : runs + queued]
+            )
             leaders += 1
             runs += queued
             queued, leader = 0, i
@@ -180,7 +182,7 @@ def most_frequent_followers_of_keys(keys, masks, most):
 
 
 @part
-def _same(keys, i, j):
+def _same_keys(keys, i, j):
     for word in range(keys.shape[1]):  # noqa: SIM110 -- numba does not compile all()
         if keys[i, word] != keys[j, word]:
             return False
@@ -188,7 +190,7 @@ def _same(keys, i, j):
 
 
 @part
-def _changes(keys, i, j, masks):
+def _prefix_changes(keys, i, j, masks):
     for word in range(keys.shape[1]):  # noqa: SIM110 -- numba does not compile any()
         if (keys[i, word] ^ keys[j, word]) & masks[word]:
             return True
@@ -196,25 +198,25 @@ def _changes(keys, i, j, masks):
 
 
 @part
-def _offer(heap, size, count, order):
+def _offer_row(heap, size, count, order):
     entry = (np.uint64(count) << np.uint64(32)) | (LATEST - np.uint64(order))
     if size < len(heap):
         heap[size] = entry
-        rise(heap, size)
+        move_up_heap(heap, size)
         return size + 1
     if entry > heap[0]:
         heap[0] = entry
-        sink(heap, size)
+        move_down_heap(heap, size)
     return size
 
 
 @part
-def _drain(heap, size, leader, rows, counts):
+def _drain_heap(heap, size, leader, rows, counts):
     for at in range(size - 1, -1, -1):
         rows[at] = leader + np.int64(LATEST - (heap[0] & LATEST))
         counts[at] = np.int64(heap[0] >> np.uint64(32))
         heap[0] = heap[at]
-        sink(heap, at)
+        move_down_heap(heap, at)
 
 
 @allocating_entry

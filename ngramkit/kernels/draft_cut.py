@@ -53,9 +53,9 @@ def _chances(parents, scores, record, trust, run, depths, chance):
         if parent >= 0:
             depths[node] = depths[parent] + 1
             before = chance[parent]
-        share = _share(parents, scores, node)
-        kind = _run(run + depths[node])
-        cell = record[_level(share), kind]
+        share = _share_of_parent(parents, scores, node)
+        kind = _run_class(run + depths[node])
+        cell = record[_share_class(share), kind]
         worth = (cell[TRUE] + SCORE_WEIGHT * every * trust[kind]) / (cell[SHARES] + SCORE_WEIGHT)
         chance[node] = before * min(share * worth, MAX_CHANCE)
 
@@ -91,13 +91,13 @@ def update_record(
             record[level, kind, TRUE] *= np.float32(fade)
     at = -1
     for token in written:
-        kind, drafted, right = _run(run), False, -1
+        kind, drafted, right = _run_class(run), False, -1
         for node in range(at + 1, len(parents)):
             if parents[node] != at:
                 continue
             drafted = True
-            share = _share(parents, scores, node)
-            cell = record[_level(share), kind]
+            share = _share_of_parent(parents, scores, node)
+            cell = record[_share_class(share), kind]
             cell[SHARES] += np.float32(share)
             if token_ids[node] == token:
                 cell[TRUE] += np.float32(1)
@@ -108,7 +108,7 @@ def update_record(
     return run
 
 
-def cut(
+def cut_draft(
     parents: npt.NDArray[np.int32],
     scores: Floats,
     record: Floats,
@@ -156,7 +156,9 @@ def keep_worthwhile_nodes(
 
 
 @allocating_entry
-def cells(parents: npt.NDArray[np.int32], chance: Floats, replayed: int) -> npt.NDArray[np.int64]:
+def expected_tokens(
+    parents: npt.NDArray[np.int32], chance: Floats, replayed: int
+) -> npt.NDArray[np.int64]:
     """Return tokens per pass, without the root, for the 0, 1, ... n likeliest nodes, int64[n + 1].
 
     A pass has a row per path; all are as long as the longest and repeat `replayed` tokens.
@@ -182,14 +184,14 @@ def cells(parents: npt.NDArray[np.int32], chance: Floats, replayed: int) -> npt.
 
 
 @part
-def _share(parents: Any, scores: Any, node: int) -> Any:
+def _share_of_parent(parents: Any, scores: Any, node: int) -> Any:
     """Return a node's share of its parent's score, float64 in [0, 1]."""
     whole = 1.0 if parents[node] < 0 else np.float64(scores[parents[node]])
     return min(np.float64(scores[node]) / whole, 1.0) if whole > 0 else 0.0
 
 
 @part
-def _level(share: Any) -> Any:
+def _share_class(share: Any) -> Any:
     if share > COPIED_SHARE:
         return 0
     level = 1
@@ -200,7 +202,7 @@ def _level(share: Any) -> Any:
 
 
 @part
-def _run(run: Any) -> Any:
+def _run_class(run: Any) -> Any:
     kind, most = 0, 0
     while kind < RUN_CLASSES - 1 and run > most:
         kind += 1

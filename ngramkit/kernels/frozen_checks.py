@@ -39,30 +39,32 @@ def first_bad_leader(
         room *= 2
     places = np.full(room, -1, np.int64)  # rows of `followers`; free if before the leader's own
     for row in range(begin, end):
-        bad = _leader(row, vocabulary, leaders)
+        bad = _check_leader(row, vocabulary, leaders)
         if bad == WHOLE:
             first, last = offsets[row], offsets[row + 1]
             counted = int(leader_counts[row])
-            bad = _counts(first, last, counted, follower_counts)
+            bad = _check_counts(first, last, counted, follower_counts)
         if bad == WHOLE:
-            bad = _followers(first, last, vocabulary, followers, follower_counts, places, factor)
+            bad = _check_followers(
+                first, last, vocabulary, followers, follower_counts, places, factor
+            )
         if bad != WHOLE:
             return row, bad
     return -1, WHOLE
 
 
 @part
-def _leader(row: int, vocabulary: int, leaders: Array) -> int:
+def _check_leader(row: int, vocabulary: int, leaders: Array) -> int:
     for column in range(leaders.shape[1]):
         if leaders[row, column] >= vocabulary:
             return FOREIGN
-    if row and not _above(leaders, row, row - 1):
+    if row and not _row_above(leaders, row, row - 1):
         return UNSORTED
     return WHOLE
 
 
 @part
-def _counts(first: int, last: int, counted: int, follower_counts: Array) -> int:
+def _check_counts(first: int, last: int, counted: int, follower_counts: Array) -> int:
     left = counted
     for i in range(first, last):
         count = int(follower_counts[i])
@@ -75,7 +77,7 @@ def _counts(first: int, last: int, counted: int, follower_counts: Array) -> int:
 
 
 @part
-def _followers(
+def _check_followers(
     first: int,
     last: int,
     vocabulary: int,
@@ -96,12 +98,12 @@ def _followers(
         if i > first:
             rises = follower_counts[i] > follower_counts[i - 1]
             if rises or (
-                follower_counts[i] == follower_counts[i - 1] and not _above(followers, i, i - 1)
+                follower_counts[i] == follower_counts[i - 1] and not _row_above(followers, i, i - 1)
             ):
                 return UNORDERED
         place = np.int64(mixed & np.uint64(mask))
         while places[place] >= first:
-            if _same(followers, i, places[place]):
+            if _same_row(followers, i, places[place]):
                 return TWICE
             place = (place + 1) & mask
         places[place] = i
@@ -109,7 +111,7 @@ def _followers(
 
 
 @part
-def _above(rows: Array, row: int, other: int) -> bool:
+def _row_above(rows: Array, row: int, other: int) -> bool:
     for column in range(rows.shape[1]):
         if rows[row, column] != rows[other, column]:
             return bool(rows[row, column] > rows[other, column])
@@ -117,7 +119,7 @@ def _above(rows: Array, row: int, other: int) -> bool:
 
 
 @part
-def _same(rows: Array, row: int, other: int) -> bool:
+def _same_row(rows: Array, row: int, other: int) -> bool:
     for column in range(rows.shape[1]):  # noqa: SIM110 -- numba does not compile all()
         if rows[row, column] != rows[other, column]:
             return False

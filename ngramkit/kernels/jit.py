@@ -18,7 +18,12 @@ from typing import Any
 
 import numba
 
-from ngramkit.kernels.code_folder import NOTICE, announce_compiling, file_ending, folder
+from ngramkit.kernels.code_folder import (
+    NOTICE,
+    announce_compiling,
+    file_ending,
+    machine_code_folder,
+)
 
 TESTED_NUMBA = (0, 62), (0, 68)  # first and last version of numba
 logger = logging.getLogger("ngramkit")
@@ -41,7 +46,7 @@ class _Plain:
     """numba's own decorators, for untested versions."""
 
     def __init__(self) -> None:
-        place = folder()
+        place = machine_code_folder()
         if place is not None:
             config: Any = numba.config  # its settings are created at run time
             config.CACHE_DIR = str(place / f"numba{file_ending('')}")

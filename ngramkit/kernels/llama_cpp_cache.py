@@ -44,7 +44,7 @@ def key_length(key: Array) -> int:
 
 
 @allocating_entry
-def split(words: Array, keys: Array, offsets: Array, pairs: Array) -> None:
+def split_records(words: Array, keys: Array, offsets: Array, pairs: Array) -> None:
     """Fill keys int32[records, KEY_IDS], offsets int64[records + 1] and pairs int32[pairs, 2]."""
     at = pair = 0
     for record in range(len(keys)):

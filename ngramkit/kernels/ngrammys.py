@@ -43,8 +43,8 @@ def frequent_rows(
     seen = np.zeros(len(begins), np.int64)
     groups = 0
     for begin in begins:
-        slot = _hash(tokens, begin, width) & (size - 1)
-        while slots[slot] >= 0 and not _same(tokens, latest[slots[slot]], begin, width):
+        slot = _hash_tokens(tokens, begin, width) & (size - 1)
+        while slots[slot] >= 0 and not _same_tokens(tokens, latest[slots[slot]], begin, width):
             slot = (slot + 1) & (size - 1)
         if slots[slot] < 0:
             slots[slot] = groups
@@ -71,7 +71,7 @@ def frequent_rows(
 
 
 @part
-def _hash(tokens: Array, begin: int, width: int) -> int:
+def _hash_tokens(tokens: Array, begin: int, width: int) -> int:
     value = np.uint64(14695981039346656037)
     for i in range(begin, min(begin + width, len(tokens))):
         value = (value ^ np.uint64(tokens[i])) * np.uint64(1099511628211)
@@ -79,7 +79,7 @@ def _hash(tokens: Array, begin: int, width: int) -> int:
 
 
 @part
-def _same(tokens: Array, left: int, right: int, width: int) -> bool:
+def _same_tokens(tokens: Array, left: int, right: int, width: int) -> bool:
     for offset in range(width):
         if left + offset >= len(tokens) or right + offset >= len(tokens):
             return left == right
@@ -117,7 +117,7 @@ def bigram_rows(
             token = int(extended[last, r, depth])
             if token >= len(next_tokens):  # a damaged file must not lead outside the table
                 break
-            rank = r if depth == 0 else _rank(next_tokens, before, token)
+            rank = r if depth == 0 else _rank_of(next_tokens, before, token)
             probability *= probabilities[log_probs[before, rank]]
             rows[r, depth], gains[r, depth] = token, probability
             lengths[r] = depth + 1
@@ -128,7 +128,7 @@ def bigram_rows(
 
 
 @part
-def _rank(next_tokens: Array, before: int, token: int) -> int:
+def _rank_of(next_tokens: Array, before: int, token: int) -> int:
     for rank in range(next_tokens.shape[1]):
         if next_tokens[before, rank] == token:
             return rank

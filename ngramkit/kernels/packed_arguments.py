@@ -34,7 +34,7 @@ from numba.np.numpy_support import from_dtype
 from ngramkit.kernels.jit import part
 
 
-def _loader(bits: int, *, signed: bool) -> Callable[[int, int], int]:
+def _integer_loader(bits: int, *, signed: bool) -> Callable[[int, int], int]:
     """Return a function (address, index) that loads an integer like a C pointer."""
 
     @intrinsic
@@ -50,10 +50,10 @@ def _loader(bits: int, *, signed: bool) -> Callable[[int, int], int]:
     return cast(Callable[[int, int], int], load)
 
 
-load_u16 = _loader(16, signed=False)
-load_u32 = _loader(32, signed=False)
-load_i32 = _loader(32, signed=True)
-load_i64 = _loader(64, signed=True)
+load_u16 = _integer_loader(16, signed=False)
+load_u32 = _integer_loader(32, signed=False)
+load_i32 = _integer_loader(32, signed=True)
+load_i64 = _integer_loader(64, signed=True)
 
 
 @part
@@ -176,7 +176,7 @@ class _Model(models.PrimitiveModel):
 
 
 @unbox(PackedType)
-def _unbox(kind: Any, packed: Any, c: Any) -> Any:
+def _unbox_arguments(kind: Any, packed: Any, c: Any) -> Any:
     address = c.pyapi.object_getattr_string(packed, "address")
     word = c.pyapi.long_as_longlong(address)
     c.pyapi.decref(address)
@@ -193,7 +193,7 @@ class _Attributes(AttributeTemplate):
 
 
 @lower_getattr_generic(PackedType)
-def _attribute(context: Any, builder: Any, kind: PackedType, address: Any, name: str) -> Any:
+def _read_attribute(context: Any, builder: Any, kind: PackedType, address: Any, name: str) -> Any:
     field, word = kind.fields[name]
     block = builder.inttoptr(address, WORD.as_pointer())
 

@@ -43,13 +43,13 @@ def new_wanted(windows: int, orders: Sequence[int]) -> Wanted:
 
 
 @part
-def _longer(key, token):
+def _hash_longer(key, token):
     key = (key ^ np.uint64(token)) * LATER
     return key ^ (key >> np.uint64(29))
 
 
 @part
-def _slot(slots, key):
+def _find_slot(slots, key):
     last = np.uint64(len(slots) - 1)
     at = (np.uint64(key) * LATER) >> np.uint64(20) & last
     while slots[at, HASH] != 0 and slots[at, HASH] != key:
@@ -58,7 +58,7 @@ def _slot(slots, key):
 
 
 @entry
-def want(table, texts, passages, worth, adds):
+def raise_worth(table, texts, passages, worth, adds):
     """Raise n-grams' worth to at least `worth`, or by `worth` per occurrence if `adds`."""
     slots, orders = table.slots, table.orders
     for i in range(len(passages)):
@@ -69,10 +69,10 @@ def want(table, texts, passages, worth, adds):
                 if first + orders[k] > end:
                     break
                 while length < orders[k]:
-                    key = _longer(key, token_at(text, first + length))
+                    key = _hash_longer(key, token_at(text, first + length))
                     length += 1
                 name = np.int64(key | np.uint64(1))
-                slot = _slot(slots, name)
+                slot = _find_slot(slots, name)
                 slots[slot, HASH] = name
                 slots[slot, WORTH] = (
                     slots[slot, WORTH] + worth if adds else max(slots[slot, WORTH], worth)
@@ -86,13 +86,13 @@ def wanted_rows(table, grams):
     for i in range(len(grams)):
         key = NONE
         for j in range(grams.shape[1]):
-            key = _longer(key, np.int64(grams[i, j]))
-        worths[i] = table.slots[_slot(table.slots, np.int64(key | np.uint64(1))), WORTH]
+            key = _hash_longer(key, np.int64(grams[i, j]))
+        worths[i] = table.slots[_find_slot(table.slots, np.int64(key | np.uint64(1))), WORTH]
     return worths
 
 
 @part
-def _worth(table, texts, passages, i, taken):
+def _worth_of_passage(table, texts, passages, i, taken):
     """Return the worth of a passage's n-grams; if `taken`, also set their worths to 0."""
     text, end = texts[passages[i, TEXT]], passages[i, END]
     total = np.int64(0)
@@ -102,9 +102,9 @@ def _worth(table, texts, passages, i, taken):
             if first + table.orders[k] > end:
                 break
             while length < table.orders[k]:
-                key = _longer(key, token_at(text, first + length))
+                key = _hash_longer(key, token_at(text, first + length))
                 length += 1
-            slot = _slot(table.slots, np.int64(key | np.uint64(1)))
+            slot = _find_slot(table.slots, np.int64(key | np.uint64(1)))
             if table.slots[slot, HASH] == 0:  # then no longer n-gram is wanted
                 break
             total += table.slots[slot, WORTH]
@@ -125,19 +125,19 @@ def choose_best_per_token(table, texts, passages, joined, budget):
     worths, order = np.empty(count, np.int64), np.empty(count, np.int64)  # a heap
     size = 0
     for i in range(count):
-        value = _rate(table, texts, passages, i)
+        value = _worth_per_token(table, texts, passages, i)
         if value > 0:
             worths[size], order[size] = value, i
             size += 1
     for i in range(size // 2 - 1, -1, -1):
-        _sift(worths, order, i, size)
+        _sift_down(worths, order, i, size)
     left = budget
     while size > 0:
         i = order[0]
-        value = _rate(table, texts, passages, i)
+        value = _worth_per_token(table, texts, passages, i)
         if 0 < value < worths[0]:  # outdated, since others were chosen
             worths[0] = value
-            _sift(worths, order, 0, size)
+            _sift_down(worths, order, 0, size)
             continue
         if value > 0:
             cost = passages[i, END] - passages[i, BEGIN] + 1
@@ -149,24 +149,24 @@ def choose_best_per_token(table, texts, passages, joined, budget):
                 break
             chosen[i] = True
             left -= cost
-            _worth(table, texts, passages, i, True)
+            _worth_of_passage(table, texts, passages, i, True)
         size -= 1
         worths[0], order[0] = worths[size], order[size]
-        _sift(worths, order, 0, size)
+        _sift_down(worths, order, 0, size)
     return chosen
 
 
 @part
-def _rate(table, texts, passages, i):
+def _worth_per_token(table, texts, passages, i):
     return (
         UNIT
-        * _worth(table, texts, passages, i, False)
+        * _worth_of_passage(table, texts, passages, i, False)
         // (passages[i, END] - passages[i, BEGIN] + 1)
     )
 
 
 @part
-def _sift(worths, order, at, size):
+def _sift_down(worths, order, at, size):
     while True:
         best = at
         for child in (2 * at + 1, 2 * at + 2):

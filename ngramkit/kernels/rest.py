@@ -31,7 +31,7 @@ def draft(
     used, left_out = match, 0
     nodes, total = np.empty((0, 4), np.int64), 0
     while used >= min_match:
-        if _count(intervals) > most:
+        if _count_suffixes(intervals) > most:
             left_out = used
             break
         nodes, total = most_frequent_continuations(
@@ -45,7 +45,7 @@ def draft(
 
 
 @part
-def _count(intervals: Array) -> int:
+def _count_suffixes(intervals: Array) -> int:
     count = 0
     for s in range(len(intervals)):
         count += intervals[s, 1] - intervals[s, 0]

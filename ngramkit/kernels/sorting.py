@@ -17,7 +17,7 @@ def best_first(values, order):
 
 
 @part
-def rise(heap, at):
+def move_up_heap(heap, at):
     """Move the entry at `at` up a min-heap."""
     entry = heap[at]
     while at > 0 and heap[(at - 1) >> 1] > entry:
@@ -27,7 +27,7 @@ def rise(heap, at):
 
 
 @part
-def sink(heap, size):
+def move_down_heap(heap, size):
     """Move the first of `size` entries down a min-heap."""
     entry, at = heap[0], 0
     while True:

@@ -43,7 +43,7 @@ def draft(
     match = longest_match(table, context, longest, intervals)
     nodes, total = np.empty((0, 4), np.int64), 0
     while match > 0:
-        if trust(record, match) < least:
+        if trust_of_match(record, match) < least:
             for column in range(2):
                 record[min(match, RECORDED_LENGTHS - 1), column] *= DECAY_WHILE_SILENT
             break
@@ -53,12 +53,12 @@ def draft(
         match -= 1
         if match:
             find_all(table, context[len(context) - match :], intervals)
-    token_ids, parents, scores, shares = _score(nodes, total, match, record, least)
+    token_ids, parents, scores, shares = _scored_tree(nodes, total, match, record, least)
     return token_ids, parents, scores, shares, match
 
 
 @allocating_part
-def _score(
+def _scored_tree(
     nodes: Array, total: int, match: int, record: Array, least: float
 ) -> tuple[Array, Array, Array, Array]:
     size = len(nodes)
@@ -68,7 +68,7 @@ def _score(
     reach = np.empty(RECORDED_LENGTHS + 32, np.float64)  # the product of trusts down to a depth
     reach[0] = 1.0
     for depth in range(1, len(reach)):
-        reach[depth] = reach[depth - 1] * trust(record, match + depth - 1)
+        reach[depth] = reach[depth - 1] * trust_of_match(record, match + depth - 1)
     kept = 0
     for i in range(size):
         share = nodes[i, COUNT] / total
@@ -84,7 +84,7 @@ def _score(
 
 
 @part
-def trust(record: Array, length: int) -> float:
+def trust_of_match(record: Array, length: int) -> float:
     """Return the probability that one more token agrees, l / (l + 3) at first."""
     at = min(length, RECORDED_LENGTHS - 1)
     guess = at / (at + 3.0)
@@ -131,8 +131,8 @@ def merge_drafts(
     scores = np.empty(room, np.float32)
     child = np.full(room + 1, -1, np.int32)  # the newest child of each node; the last is the root's
     sibling = np.empty(room, np.int32)  # the next older child of the same parent
-    size = _add(first, token_ids, parents, scores, child, sibling, 0)
-    size = _add(second, token_ids, parents, scores, child, sibling, size)
+    size = _add_node(first, token_ids, parents, scores, child, sibling, 0)
+    size = _add_node(second, token_ids, parents, scores, child, sibling, size)
     order = np.argsort(-scores[:size], kind="mergesort")[:budget]  # stable: parents come first
     place = np.full(room + 1, -1, np.int32)
     for i in range(len(order)):
@@ -141,7 +141,7 @@ def merge_drafts(
 
 
 @allocating_part
-def _add(
+def _add_node(
     tree: tuple[Array, Array, Array],
     token_ids: Array,
     parents: Array,

@@ -9,7 +9,7 @@ from ngramkit.kernels.jit import allocating_entry
 
 
 @allocating_entry
-def paths(
+def root_to_leaf_paths(
     parents: npt.NDArray[np.int32],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the tree as its root-to-leaf paths, one per row.

@@ -27,7 +27,7 @@ from ngramkit.logs.request import (
 )
 
 COPIED_ANSWER = "an answer that an earlier session holds"
-__all__ = ["is_session", "read_sessions", "started", "without_earlier_answers"]
+__all__ = ["is_session", "read_sessions", "start_time", "without_earlier_answers"]
 
 
 def read_sessions(lines: Iterator[Line]) -> Iterator[Found]:
@@ -53,11 +53,11 @@ def _read_row(
     """Read a session that is a row of a table."""
     reader = _Reader(str(row.get("session_id") or ""), copies)
     for record in rows:
-        yield from skip_bad(where, _parsed(where, record, reader))
+        yield from skip_bad(where, _parse_line(where, record, reader))
     yield from skip_bad(where, reader.end(where))
 
 
-def _parsed(where: FilePlace, record: Any, reader: _Reader) -> Iterator[LoggedRequest | str]:
+def _parse_line(where: FilePlace, record: Any, reader: _Reader) -> Iterator[LoggedRequest | str]:
     if isinstance(record, str):
         record = parse_json(record, str(where), most_values=MAX_VALUES, error=BadRecordError)
     if isinstance(record, dict):
@@ -118,7 +118,7 @@ def without_earlier_answers(request: LoggedRequest) -> LoggedRequest:
     return replace(request, prompt=prompt[begin:])
 
 
-def started(file: LogFile) -> float:
+def start_time(file: LogFile) -> float:
     """Return the time of a session's first record that has one, else infinity."""
     with suppress(InputError):  # reading reports it
         for record in islice(file.samples, FORMAT_OBJECTS):

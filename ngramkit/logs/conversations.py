@@ -98,9 +98,9 @@ class _Keys:
         self._known: dict[Message, str] = {}
 
     def prompt(self, request: LoggedRequest) -> Key:
-        messages = _messages(request)
+        messages = _messages_of(request)
         if messages is None:
-            return _normalize(self._text(request.prompt))
+            return _normalize_text(self._text(request.prompt))
         return self.tree.node(messages, self._message)
 
     def end(self, request: LoggedRequest, prompt: Key) -> Key | None:
@@ -108,12 +108,16 @@ class _Keys:
         if isinstance(prompt, int):
             written = self._message(Message(ASSISTANT, answer))
             return None if written == ASSISTANT else self.tree.child(prompt, written)
-        return _normalize(self._text(request.prompt) + answer) if _normalize(answer) else None
+        return (
+            _normalize_text(self._text(request.prompt) + answer)
+            if _normalize_text(answer)
+            else None
+        )
 
     def _message(self, message: Message) -> str:
         if message not in self._known:
             role, content = message
-            text = _normalize(content.removesuffix(self._eos))
+            text = _normalize_text(content.removesuffix(self._eos))
             if role == ASSISTANT and THOUGHT_MARKS[0][1] in text:  # opened in the prompt
                 text = text.partition(THOUGHT_MARKS[0][1])[2]
             self._known[message] = role + text
@@ -123,14 +127,14 @@ class _Keys:
         return given if isinstance(given, str) else self._decode(given)
 
 
-def _messages(request: LoggedRequest) -> MessagePrefix | None:
+def _messages_of(request: LoggedRequest) -> MessagePrefix | None:
     prompt: Any = request.prompt
     if isinstance(prompt, str) or not len(prompt) or not isinstance(prompt[0], Message):
         return None
     return prompt if isinstance(prompt, MessagePrefix) else MessagePrefix(prompt, len(prompt))
 
 
-def _normalize(text: str) -> str:
+def _normalize_text(text: str) -> str:
     """Remove white space, thoughts and incomplete characters."""
     for begin, end in THOUGHT_MARKS:
         parts, at = [], 0

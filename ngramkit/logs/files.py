@@ -89,7 +89,7 @@ class LogFile:
 
         Passes anything else to `on_bad_line`, or raises BadRecordError without it.
         """
-        return self._objects(on_bad_line or _raise, self._count_unread)
+        return self._objects(on_bad_line or _raise_error, self._count_unread)
 
     def _objects(
         self, on_bad_line: OnBadLine, count_unread: Callable[[str], None] = lambda _: None
@@ -107,7 +107,7 @@ class LogFile:
         for number, line in chain(first_two, lines):
             where = FilePlace(self.path, "line", number, self.unread)
             try:
-                body = _parse(line, where)
+                body = _parse_record(line, where)
                 if not isinstance(body, dict):
                     raise BadRecordError(f"{where}: a record must be a JSON object", HOW_TO_WRITE)
             except BadRecordError as error:
@@ -127,8 +127,8 @@ class LogFile:
             open_stream(self.path) as raw,
             unpacking.decompress(raw, self.path) as file,
         ):
-            text = unpacking.whole(file, MAX_DOCUMENT_BYTES, str(self.path))
-        body = _parse(text, FilePlace(self.path))
+            text = unpacking.read_whole(file, MAX_DOCUMENT_BYTES, str(self.path))
+        body = _parse_record(text, FilePlace(self.path))
         is_list = isinstance(body, list)
         for number, item in enumerate(body if is_list else [body], 1):
             where = FilePlace(self.path, "item" if is_list else "", number, self.unread)
@@ -154,14 +154,14 @@ class LogFile:
         try:
             yield
         except unpacking.ERRORS as error:
-            raise unpacking.damaged(str(self.path), error) from error
+            raise unpacking.damaged_file(str(self.path), error) from error
 
 
-def _raise(where: FilePlace, error: InputError) -> None:
+def _raise_error(where: FilePlace, error: InputError) -> None:
     raise error
 
 
-def _parse(text: bytes, where: FilePlace) -> Any:
+def _parse_record(text: bytes, where: FilePlace) -> Any:
     return parse_json(
         text, str(where), most_values=MAX_VALUES, error=BadRecordError, hint=HOW_TO_WRITE
     )
@@ -223,7 +223,7 @@ def _folder_files(folder: Path, skipped: Counter[str]) -> list[Path]:
                 f"cannot read {folder}: it holds more than {MAX_FILES:,} files",
                 "Name some of them.",
             )
-    return sorted(files, key=lambda path: _order(path.relative_to(folder)))
+    return sorted(files, key=lambda path: _rotation_order(path.relative_to(folder)))
 
 
 @lru_cache
@@ -233,7 +233,7 @@ def unrotated_name(path: Path) -> str:
     return str(path.parent / (match[1] if match else path.name))
 
 
-def _order(path: Path) -> tuple[Any, ...]:
+def _rotation_order(path: Path) -> tuple[Any, ...]:
     match = LOG_FILE_NAME.fullmatch(path.name)
     assert match is not None
     rotation = match[2] or ""

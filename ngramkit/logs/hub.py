@@ -31,26 +31,28 @@ def dataset_files(name: str | Path, reporter: Reporter = SILENT) -> list[Path]:
     from huggingface_hub import HfApi
 
     with hub_errors(repository):
-        commit, files = _listed(HfApi().dataset_info(repository, revision=revision))
+        commit, files = _files_of_dataset(HfApi().dataset_info(repository, revision=revision))
         if not files and revision is None:
             info = HfApi().dataset_info(repository, revision=PARQUET_BRANCH)
-            commit, files = _listed(info)
+            commit, files = _files_of_dataset(info)
     if not files:
         raise InputError(
             f"cannot read {repository}: it holds no JSON lines and no Parquet",
             f"See hf.co/datasets/{repository}.",
         )
-    return _downloaded(repository, commit, files, reporter)
+    return _download_files(repository, commit, files, reporter)
 
 
-def _listed(info: Any) -> tuple[str, list[str]]:
+def _files_of_dataset(info: Any) -> tuple[str, list[str]]:
     """Return the commit, and the files of the first kind that there is."""
     names = sorted(file.rfilename for file in info.siblings or ())
     found = ([name for name in names if name.lower().endswith(kind)] for kind in KINDS)
     return info.sha, next(filter(None, found), [])
 
 
-def _downloaded(repository: str, commit: str, files: list[str], reporter: Reporter) -> list[Path]:
+def _download_files(
+    repository: str, commit: str, files: list[str], reporter: Reporter
+) -> list[Path]:
     from huggingface_hub import hf_hub_download
 
     reporter.stage(f"downloading {repository}", len(files), "files")

@@ -97,16 +97,16 @@ def read_openai(lines: Iterator[Line]) -> Iterator[Found]:
         answer = {"id": name, "response": answer}
         near = [each for each in asked.get(name, ()) if _same_batch(each[0], where.path)]
         if near:
-            yield from _join(where, answer, near)
+            yield from _join_pieces(where, answer, near)
         else:
             waiting.append((where, name, answer))
     for where, name, answer in waiting:
         requests = asked.get(name, [])
         named_alike = [each for each in requests if _batch_name(each[0]) == _batch_name(where.path)]
-        yield from _join(where, answer, named_alike or requests)
+        yield from _join_pieces(where, answer, named_alike or requests)
 
 
-def _join(where: FilePlace, answer: Object, requests: list[BatchRequest]) -> Iterator[Found]:
+def _join_pieces(where: FilePlace, answer: Object, requests: list[BatchRequest]) -> Iterator[Found]:
     first = requests[0][1] if requests else {}
     if any(body != first for _, body in requests):
         reason = "its custom_id is that of several requests"
@@ -139,7 +139,7 @@ def _read_exchange(where: FilePlace, body: Object) -> Iterator[LoggedRequest | s
     if is_from_cache(body):
         yield FROM_CACHE
         return
-    response = _response(where, body)
+    response = _parse_response(where, body)
     request = parse_embedded(where, body.get("request"), _is_object)
     if not isinstance(request, dict):
         request = body
@@ -153,7 +153,7 @@ def _read_exchange(where: FilePlace, body: Object) -> Iterator[LoggedRequest | s
         if _has_failed(response):
             yield FAILED
             return
-    answers = list(_answers(where, response))
+    answers = list(_answers_of(where, response))
     if not answers:
         yield _reason_without_answer(response)
         return
@@ -167,14 +167,14 @@ def _read_exchange(where: FilePlace, body: Object) -> Iterator[LoggedRequest | s
         tools = body["kwargs"].get("tools")
     name = str(body.get("id", response.get("id", "")))
     kind = str(body.get("category") or ("tools" if tools else PROMPT_KINDS.get(key, "all")))
-    time, model = _time(body, response), _model(body, request, response)
+    time, model = _time_of(body, response), _model_of(body, request, response)
     continued = _continues_last_message(request, response)
     several = request[key] if key in TEXT_PROMPTS and _has_many_prompts(request[key]) else None
-    prompt: Prompt = "" if several else _prompt(where, request, key, tools)
+    prompt: Prompt = "" if several else _prompt_of(where, request, key, tools)
     for text, number, finish_reason, stop_string in answers:
         if several:
             nth = min(number * len(several) // len(answers), len(several) - 1)
-            prompt = _prompt(where, {key: several[nth]}, key, tools)
+            prompt = _prompt_of(where, {key: several[nth]}, key, tools)
         if text and _includes_prompt(request):
             if not isinstance(prompt, str) or not text.startswith(prompt):
                 yield "the answer may repeat its prompt (echo)"
@@ -195,7 +195,7 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list)
 
 
-def _response(where: FilePlace, body: Object) -> Object:
+def _parse_response(where: FilePlace, body: Object) -> Object:
     raw = body.get("raw_response")
     if isinstance(raw, dict):
         return raw
@@ -219,7 +219,7 @@ def _has_failed(body: Object) -> bool:
     return failed or bool(body.get("error")) or body.get("type") == "error"
 
 
-def _time(body: Object, response: Object) -> float | None:
+def _time_of(body: Object, response: Object) -> float | None:
     for holder, key in (
         (body, "timestamp"), (body, "startTime"), (response, "created"),
         (response, "created_at"), (body, "time"),
@@ -229,7 +229,7 @@ def _time(body: Object, response: Object) -> float | None:
     return None
 
 
-def _model(body: Object, request: Object, response: Object) -> str:
+def _model_of(body: Object, request: Object, response: Object) -> str:
     for holder in (response, request, body):
         model = holder.get("model")
         if model and isinstance(model, str):
@@ -237,7 +237,7 @@ def _model(body: Object, request: Object, response: Object) -> str:
     return ""
 
 
-def _answers(where: FilePlace, response: Object) -> Iterator[Answer]:
+def _answers_of(where: FilePlace, response: Object) -> Iterator[Answer]:
     choices = response.get("choices")
     choices = [c for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
     content = response.get("content")
@@ -306,7 +306,7 @@ def _has_many_prompts(prompt: Any) -> bool:
     return isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
 
 
-def _prompt(where: FilePlace, request: Object, key: str, tools: Any) -> Prompt:
+def _prompt_of(where: FilePlace, request: Object, key: str, tools: Any) -> Prompt:
     asked: Any = request.get(key, "")
     if isinstance(asked, str):
         if key != "input":

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ngramkit.basics.errors import BadRecordError, UsageError, meant
+from ngramkit.basics.errors import BadRecordError, UsageError, hint_for_unknown
 from ngramkit.corpus.json_records import value_at
 from ngramkit.corpus.turns import ASSISTANT, ROLES
 from ngramkit.logs.caches import FROM_CACHE, is_from_cache
@@ -49,13 +49,13 @@ def read_columns(where: FilePlace, body: Mapping[str, Any]) -> Iterator[LoggedRe
     if is_from_cache(body):
         yield FROM_CACHE
         return
-    name = str(_first(body, "name", default=""))
-    kind = str(_first(body, "kind", default="all"))
+    name = str(_first_column(body, "name", default=""))
+    kind = str(_first_column(body, "kind", default="all"))
     conversation = next((key for key in CONVERSATION_KEYS if key in body), None)
     if "prompt" in body and "output" in body:
-        yield _request(where, body, body.get, name, kind)
+        yield _make_request(where, body, body.get, name, kind)
     elif conversation is not None and "output" in body:
-        yield _request(where, body, {**body, "prompt": body[conversation]}.get, name, kind)
+        yield _make_request(where, body, {**body, "prompt": body[conversation]}.get, name, kind)
     elif conversation is not None:
         body = {**body, conversation: parse_embedded(where, body[conversation], _is_messages)}
         messages = require_field(where, body, conversation, list)
@@ -83,7 +83,9 @@ def reader_of(columns: Mapping[str, str]) -> Reader:
     for name in columns:
         if name not in FIELDS:
             raise UsageError(
-                f"unknown field {name!r} of columns", meant(name, FIELDS), option="columns"
+                f"unknown field {name!r} of columns",
+                hint_for_unknown(name, FIELDS),
+                option="columns",
             )
     missing = [name for name in FIELDS[:2] if name not in columns]
     if missing:
@@ -112,12 +114,12 @@ def reader_of(columns: Mapping[str, str]) -> Reader:
             return
         name, kind = get("name"), get("kind")
         name = "" if name is None else str(name)
-        yield _request(where, body, get, name, "all" if kind is None else str(kind))
+        yield _make_request(where, body, get, name, "all" if kind is None else str(kind))
 
     return read
 
 
-def _request(where: FilePlace, body: Any, get: Get, name: str, kind: str) -> LoggedRequest:
+def _make_request(where: FilePlace, body: Any, get: Get, name: str, kind: str) -> LoggedRequest:
     prompt: Any = parse_embedded(where, get("prompt"), _is_prompt)
     if isinstance(prompt, dict):
         prompt = prompt.get("messages")
@@ -178,5 +180,5 @@ def _is_assistant_message(value: Any) -> bool:
     return ROLES[str(value.get("role", value.get("from"))).lower()] == ASSISTANT
 
 
-def _first(body: Mapping[str, Any], field: str, default: str) -> Any:
+def _first_column(body: Mapping[str, Any], field: str, default: str) -> Any:
     return next((body[name] for name in (*ALIASES[field], field) if name in body), default)

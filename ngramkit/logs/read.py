@@ -11,9 +11,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.errors import InputError, UsageError, meant
+from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.terminal_text import many, size_text, visible
+from ngramkit.basics.terminal_text import counted, size_text, visible
 from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.logs import agent_sessions, agents, openai, prompt_columns, rollouts, servers
 from ngramkit.logs.files import LogFile, log_files
@@ -34,7 +34,7 @@ class LogFormat:
     matches_line: Callable[[str], bool] | None = None
 
 
-def _has(*keys: str) -> Callable[[Mapping[str, Any]], bool]:
+def _has_keys(*keys: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda body: body.keys() >= set(keys)
 
 
@@ -62,21 +62,27 @@ FORMATS = {
             "swe-agent",
             "SWE-agent's trajectories",
             agents.read_swe_agent,
-            _has("trajectory", "history", "info"),
+            _has_keys("trajectory", "history", "info"),
         ),
         LogFormat(
             "openhands", "OpenHands' trajectories", agents.read_openhands, agents.is_openhands
         ),
         LogFormat(
-            "tau-bench", "tau-bench's results", agents.read_tau_bench, _has("task_id", "traj")
+            "tau-bench", "tau-bench's results", agents.read_tau_bench, _has_keys("task_id", "traj")
         ),
         LogFormat(
-            "verl", "verl's rollouts", rollouts.read_verl, _has("input", "output", "score", "step")
+            "verl",
+            "verl's rollouts",
+            rollouts.read_verl,
+            _has_keys("input", "output", "score", "step"),
         ),
         LogFormat("nemo-rl", "NeMo-RL's rollouts", rollouts.read_nemo_rl, rollouts.is_nemo_rl),
         LogFormat("prime-rl", "prime-rl's rollouts", rollouts.read_prime_rl, rollouts.is_prime_rl),
         LogFormat(
-            "slime", "slime's rollouts", rollouts.read_slime, _has("response", "response_length")
+            "slime",
+            "slime's rollouts",
+            rollouts.read_slime,
+            _has_keys("response", "response_length"),
         ),
         LogFormat("openai", "requests of OpenAI's API", openai.read_openai, openai.is_openai),
         LogFormat(
@@ -112,7 +118,7 @@ def read_log(
     for a file that is missing, damaged or in no known format, and if no request remains.
     """
     named = _named_format(format, columns)
-    wanted = _conditions(where)
+    wanted = _parse_conditions(where)
     skips = SkipReport()
     listed = log_files(files, reporter)
     formats: list[tuple[LogFile, LogFormat]] = []
@@ -129,13 +135,13 @@ def read_log(
     skips.files.update(listed.skipped)
     models: Counter[str] = Counter()
     places: dict[int, Path] = {}
-    for form, of_form in _groups(formats, newest, reporter):
-        what = many(len(of_form), "file") if len(of_form) > 1 else str(of_form[0].path)
+    for form, of_form in _files_by_format(formats, newest, reporter):
+        what = counted(len(of_form), "file") if len(of_form) > 1 else str(of_form[0].path)
         reporter.note(f"log: {what}, {form.title}" + ("" if named else " (by its content)"))
         lines = chain.from_iterable(
             _lines_of_session(file, form, skips, listed.in_folders)
             if form.name == "sessions"
-            else _lines(file, form, skips)
+            else _records_of_lines(file, form, skips)
             for file in of_form
         )
         read = form.read(lines)
@@ -166,15 +172,15 @@ def _is_elsewhere(request: LoggedRequest, places: dict[int, Path]) -> bool:
     return places.setdefault(key, request.where.path) != request.where.path
 
 
-def _groups(
+def _files_by_format(
     formats: Iterable[tuple[LogFile, LogFormat]], newest: int | None, reporter: Reporter
 ) -> Iterator[tuple[LogFormat, list[LogFile]]]:
     """Yield files of one format that follow each other; all sessions at once, by their begin."""
     rest = [pair for pair in formats if pair[1].name != "sessions"]
     of_agents = [pair for pair in formats if pair[1].name == "sessions"]
-    of_agents.sort(key=lambda pair: agent_sessions.started(pair[0]))
+    of_agents.sort(key=lambda pair: agent_sessions.start_time(pair[0]))
     if newest is not None and of_agents:
-        of_agents = _newest(of_agents, newest, reporter)
+        of_agents = _newest_files(of_agents, newest, reporter)
     for form, group in groupby([*rest, *of_agents], key=lambda pair: pair[1]):
         yield form, [file for file, _ in group]
 
@@ -194,12 +200,14 @@ def _newest_requests(found: Iterable[Found], most: int, reporter: Reporter) -> I
             size -= kept.popleft()[1]
             dropped += 1
     if dropped:
-        reporter.note(f"keeping the newest {len(kept):,} of {many(len(kept) + dropped, 'request')}")
+        reporter.note(
+            f"keeping the newest {len(kept):,} of {counted(len(kept) + dropped, 'request')}"
+        )
     for request, _ in kept:
         yield request
 
 
-def _newest(
+def _newest_files(
     pairs: list[tuple[LogFile, LogFormat]], most: int, reporter: Reporter
 ) -> list[tuple[LogFile, LogFormat]]:
     """Return the newest files, enough of them for `most` characters."""
@@ -210,7 +218,7 @@ def _newest(
         size += sizes[at]
     if at:
         reporter.note(
-            f"reading the newest {len(pairs) - at:,} of {many(len(pairs), 'session')}: "
+            f"reading the newest {len(pairs) - at:,} of {counted(len(pairs), 'session')}: "
             f"{size_text(size)} of {size_text(sum(sizes))} (newest)"
         )
     return pairs[at:]
@@ -221,16 +229,18 @@ def _warn_of_several_models(models: Counter[str], reporter: Reporter) -> None:
     if len(named) > 1:
         counts = ", ".join(f"{visible(name, 60)} ({models[name]:,})" for name in named[:5])
         reporter.note(
-            f"answers of {many(len(named), 'model')} are mixed: {counts}; "
+            f"answers of {counted(len(named), 'model')} are mixed: {counts}; "
             f"select one with where, model={visible(named[0], 60)}"
         )
 
 
-def _conditions(where: Mapping[str, str] | None) -> list[tuple[str, str]]:
+def _parse_conditions(where: Mapping[str, str] | None) -> list[tuple[str, str]]:
     wanted = dict(where or {})
     for name, value in wanted.items():
         if name not in WHERE:
-            raise UsageError(f"unknown field {name!r} of where", meant(name, WHERE), option="where")
+            raise UsageError(
+                f"unknown field {name!r} of where", hint_for_unknown(name, WHERE), option="where"
+            )
         if not isinstance(value, str):
             raise UsageError(
                 f"where must be texts by field, got {value!r:.60}",
@@ -257,7 +267,9 @@ def _named_format(name: str | None, names: Mapping[str, str] | None) -> LogForma
             )
         return replace(FORMATS["columns"], read=prompt_columns.reader_of(names))
     if name is not None and name not in FORMATS:
-        raise UsageError(f"unknown format {name!r}", meant(name, FORMATS), option="format")
+        raise UsageError(
+            f"unknown format {name!r}", hint_for_unknown(name, FORMATS), option="format"
+        )
     return FORMATS[name] if name else None
 
 
@@ -297,7 +309,7 @@ def _recognize(file: LogFile) -> LogFormat:
     )
 
 
-def _lines(file: LogFile, form: LogFormat, skips: SkipReport) -> Iterator[Line]:
+def _records_of_lines(file: LogFile, form: LogFormat, skips: SkipReport) -> Iterator[Line]:
     if file.is_torch:
         if form is not FORMATS["slime"]:
             raise InputError(
@@ -315,7 +327,7 @@ def _lines_of_session(
 ) -> Iterator[Line]:
     """Yield a file's records; one in a folder may be damaged, or have a line without end."""
     try:
-        yield from _lines(file, form, skips)
+        yield from _records_of_lines(file, form, skips)
     except InputError as error:
         if file.path not in in_folders:
             raise

@@ -12,7 +12,7 @@ import numpy as np
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.corpus.chat import ANSWER, OWN, Message, Template, find_template
-from ngramkit.corpus.encoding import clean
+from ngramkit.corpus.encoding import replace_surrogates
 from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.corpus.turns import ASSISTANT, SYSTEM, USER
@@ -149,7 +149,7 @@ class RequestTokenizer:
             return self._tokenizer.encode(text)
         except BadRecordError:
             self._mended = True
-            return self._tokenizer.encode(*clean([text]))
+            return self._tokenizer.encode(*replace_surrogates([text]))
 
     def _prompt_text(self, request: LoggedRequest) -> tuple[str, str, bool]:
         """Return the prompt, the white space before the answer, and whether it has a BOS."""
@@ -182,9 +182,9 @@ class RequestTokenizer:
     def _require_own(self, prompt: TokenArray, output: TokenArray, text: str) -> None:
         """Raise InputError for ids outside the vocabulary, or that do not decode to `text`."""
         highest = max(prompt.max(initial=0), output.max(initial=0))
-        wanted = "" if self._ids_checked else letters(text)[:64]
+        wanted = "" if self._ids_checked else letters_and_digits(text)[:64]
         if highest >= self._tokenizer.record.vocabulary or (
-            wanted and wanted not in letters(self._tokenizer.decode(output))
+            wanted and wanted not in letters_and_digits(self._tokenizer.decode(output))
         ):
             raise InputError(
                 f"cannot use {self._tokenizer.record.id}: the log's token ids are not its own",
@@ -236,6 +236,6 @@ def _without_opened_thought(prompt: str, output: str) -> str:
     return output.removeprefix(THINK).removeprefix(prompt[len(prompt.rstrip()) :])
 
 
-def letters(text: str) -> str:
+def letters_and_digits(text: str) -> str:
     """Return the letters and digits; decoders differ in white space."""
     return "".join(filter(str.isalnum, text))

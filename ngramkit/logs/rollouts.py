@@ -142,7 +142,7 @@ def is_prime_rl(body: Mapping[str, Any]) -> bool:
     return (
         _is_trace(body)
         or (isinstance(traces, list) and any(map(_is_trace, traces)))
-        or _calls(body) != []
+        or _tool_calls(body) != []
     )
 
 
@@ -150,7 +150,7 @@ def _is_trace(body: Any) -> bool:
     return isinstance(body, dict) and isinstance(body.get("nodes"), list) and "task" in body
 
 
-def _calls(body: Mapping[str, Any]) -> list[Any]:
+def _tool_calls(body: Mapping[str, Any]) -> list[Any]:
     steps = body.get("trajectory")
     if isinstance(steps, list) and all(isinstance(s, dict) and "completion" in s for s in steps):
         return steps
@@ -175,7 +175,7 @@ def read_prime_rl(lines: Iterator[Line]) -> Iterator[Found]:
     """
     seen: set[str] = set()
     for where, body in lines:
-        for turn, call in enumerate(_calls(body)):
+        for turn, call in enumerate(_tool_calls(body)):
             yield from skip_bad(where, _requests_of_call(where, body, call, turn))
         traces = body["traces"] if isinstance(body.get("traces"), list) else [body]
         for trace in filter(_is_trace, traces):
@@ -246,7 +246,7 @@ def _requests_of_trace(
         elif parent in branches:
             branch = branches.pop(parent)
         else:
-            path = _path(nodes, parent)
+            path = _path_from_root(nodes, parent)
             copied += sum(len(each.get("token_ids") or ()) + NODE_COST_IDS for each in path)
             if copied > MAX_COPIED_IDS:
                 raise BadRecordError("a trace with too many branches")
@@ -269,7 +269,7 @@ def _requests_of_trace(
         turn += 1
 
 
-def _path(nodes: list[Any], number: int) -> list[Any]:
+def _path_from_root(nodes: list[Any], number: int) -> list[Any]:
     """Return the nodes from the root to this one; their parents are already checked."""
     path = [nodes[number]]
     while (parent := path[-1].get("parent")) is not None:

@@ -35,7 +35,7 @@ IDS = r"\[[\d, ]*+\]"
 TRUNCATED = "a line that is truncated, or not from the server"
 
 
-def _text(literal: str | None) -> str | None:
+def _parse_text(literal: str | None) -> str | None:
     """Return the str that TEXT matched; None for `None`."""
     try:
         return None if literal in (None, "", "None") else str(ast.literal_eval(literal))
@@ -43,7 +43,7 @@ def _text(literal: str | None) -> str | None:
         raise BadRecordError(TRUNCATED, "Copy the log again.") from error
 
 
-def _ids(literal: str | None) -> TokenArray | None:
+def _parse_ids(literal: str | None) -> TokenArray | None:
     """Return the int32[n] that IDS matched; None if empty."""
     numbers = [int(n[:10]) for n in re.findall(r"\d+", literal or "")]
     return token_ids(numbers) if numbers else None
@@ -101,8 +101,8 @@ def _vllm_request(where: FilePlace, line: str, asked: OpenRequests) -> Iterator[
         if "Received request " in line or " details: prompt: " in line:
             yield TRUNCATED
         return
-    prompt: Prompt | None = _text(match[2])
-    if not prompt and (ids := _ids(match[3])) is not None:
+    prompt: Prompt | None = _parse_text(match[2])
+    if not prompt and (ids := _parse_ids(match[3])) is not None:
         prompt = ids
     adapter = ADAPTER.search(line, match.end(2))
     asked[unrotated_name(where.path), match[1]] = (
@@ -125,9 +125,9 @@ def _vllm_response(
         return
     log, name = unrotated_name(where.path), match[1]
     prompt, adapter = asked.get((log, name)) or asked.get((log, f"{name}-0")) or ("", "")
-    output: Any = _text(match[3])
+    output: Any = _parse_text(match[3])
     if not isinstance(prompt, str):  # with an output as text, the token border may shift
-        ids = _ids(match[4])
+        ids = _parse_ids(match[4])
         if ids is None:
             prompt = ""
         else:
@@ -213,15 +213,15 @@ def _sglang_text(line: str, begin: re.Match[str]) -> LoggedRequest | str:
         return NO_TEXTS
     if answered[2] or (asked and asked[2]):
         return SHORTENED
-    prompt: Any = _text(asked[1]) if asked else None
-    output: Any = _text(answered[1])
+    prompt: Any = _parse_text(asked[1]) if asked else None
+    output: Any = _parse_text(answered[1])
     if prompt is None:  # read both as ids
         ids = INPUT_IDS.search(line, begin.end(), answered.start())
-        prompt, output = _ids(ids[1]) if ids else None, _ids(answered[3])
+        prompt, output = _parse_ids(ids[1]) if ids else None, _parse_ids(answered[3])
         if prompt is None:
             return NO_TEXTS
     if output is None:
         return NO_TEXT
     reason = REASON.search(line, answered.end())
-    name = (_text(name) or "") if name[:1] in "'\"" else ""
+    name = (_parse_text(name) or "") if name[:1] in "'\"" else ""
     return LoggedRequest(prompt, output, name, finished=not is_cut_off(reason and reason[1]))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.progress import Reporter
-from ngramkit.basics.terminal_text import many, visible
+from ngramkit.basics.terminal_text import counted, visible
 from ngramkit.logs.request import SkippedRecord
 
 REASON_CHARS = 100
@@ -36,17 +36,17 @@ class SkipReport:
 
     def print(self, reporter: Reporter, requests: int) -> None:
         if self.files:
-            reporter.note(f"files in folders that were skipped: {_counted(self.files)}")
+            reporter.note(f"files in folders that were skipped: {_top_reasons(self.files)}")
         if self.first is not None:
             count = self.records.total()
             reporter.note(
-                f"skipped {many(count, 'record')}, read {many(requests, 'request')}. "
-                f"Reasons: {_counted(self.records)}. First: {self._first_text}"
+                f"skipped {counted(count, 'record')}, read {counted(requests, 'request')}. "
+                f"Reasons: {_top_reasons(self.records)}. First: {self._first_text}"
             )
         if self.not_selected:
-            reporter.note(f"not selected: {many(self.not_selected, 'request')}")
+            reporter.note(f"not selected: {counted(self.not_selected, 'request')}")
         if self.parts:
-            reporter.note(f"noticed while reading: {_counted(self.parts, 10)}")
+            reporter.note(f"noticed while reading: {_top_reasons(self.parts, 10)}")
 
     @property
     def _first_text(self) -> str:
@@ -74,7 +74,7 @@ class SkipReport:
         return InputError(f"{self._first_text}{more}", self.first.hint)
 
 
-def _counted(counter: Counter[str], most: int = 5) -> str:
+def _top_reasons(counter: Counter[str], most: int = 5) -> str:
     """Return the top reasons, as "not JSON (2), others (1)"."""
     top = counter.most_common(most)
     shown = [f"{visible(reason, REASON_CHARS)} ({count:,})" for reason, count in top]

@@ -84,7 +84,10 @@ def is_hub_name(source: str | Path) -> bool:
 
 
 def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
-    """Return the local folder. Raises as `fetch_from_hub` and `remote.file_cache.stage`."""
+    """Return the local folder.
+
+    Raises as `fetch_from_hub` and `remote.file_cache.stage_artifact`.
+    """
     if not isinstance(source, str | Path):
         raise UsageError(
             f"an artifact must be a folder, a URL or hf://USER/NAME, got {source!r:.60}",
@@ -92,9 +95,9 @@ def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
         )
     url = as_url(source)
     if url is not None:
-        from ngramkit.remote.file_cache import stage  # slow import
+        from ngramkit.remote.file_cache import stage_artifact  # slow import
 
-        folder, manifest = stage(url, reporter=reporter)
+        folder, manifest = stage_artifact(url, reporter=reporter)
         return Fetched(folder, manifest.checksum)
     if is_hub_name(source):
         return fetch_from_hub(HubName.parse(str(source)), reporter=reporter)
@@ -163,7 +166,7 @@ def fetch_manifest(name: HubName) -> tuple[Path, Manifest]:
     silence_client()
     with hub_errors(name.repository):
         try:
-            path = _file(name.repository, name.revision, MANIFEST_FILE)
+            path = _download_file(name.repository, name.revision, MANIFEST_FILE)
         except RemoteEntryNotFoundError as error:
             raise ArtifactError(
                 f"cannot use {name.repository}: it has no {MANIFEST_FILE}, so it is not an "
@@ -173,7 +176,7 @@ def fetch_manifest(name: HubName) -> tuple[Path, Manifest]:
     return path.parent, read_manifest(path.parent)
 
 
-def _file(repository: str, revision: str | None, name: str) -> Path:
+def _download_file(repository: str, revision: str | None, name: str) -> Path:
     from huggingface_hub import hf_hub_download
 
     return Path(hf_hub_download(repository, name, repo_type="dataset", revision=revision))
@@ -185,7 +188,7 @@ def _download_listed(repository: str, commit: str, manifest: Manifest, reporter:
     reporter.stage(f"fetching {repository}", manifest.bytes, "bytes")
     for name, record in manifest.files.items():
         try:
-            _file(repository, commit, name)
+            _download_file(repository, commit, name)
         except RemoteEntryNotFoundError as error:
             raise ArtifactError(
                 f"cannot download {repository}: it lists {name} but does not hold it",
@@ -194,7 +197,7 @@ def _download_listed(repository: str, commit: str, manifest: Manifest, reporter:
         reporter.advance(record.bytes)
     for name in (CARD, RECIPE):  # optional
         with suppress(EntryNotFoundError):
-            _file(repository, commit, name)
+            _download_file(repository, commit, name)
 
 
 def _require_whole(repository: str, folder: Path, reporter: Reporter) -> None:

@@ -34,7 +34,7 @@ from ngramkit.formats.history import History
 from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, parse_manifest
 from ngramkit.formats.opening import kind_of, open_artifact_folder
 from ngramkit.formats.outputs import CARD, RECIPE, short_name
-from ngramkit.formats.replacing import locked
+from ngramkit.formats.replacing import hold_lock
 from ngramkit.formats.safetensors import FileRecord, WrongFileError
 from ngramkit.remote.urls import CONCURRENT_TRANSFERS, NotAsListedError, UrlFolder
 
@@ -119,7 +119,7 @@ class Cache:
     def add(self, sha256: str, fill: Callable[[Path], None]) -> Path:
         """Return the blob. If missing, one process calls `fill(path)` to write a verified file."""
         path = self.blob(sha256)
-        with locked(self.folder / "incoming" / f"{sha256}.lock"):
+        with hold_lock(self.folder / "incoming" / f"{sha256}.lock"):
             if not path.exists():
                 temporary = self.folder / "incoming" / f"{sha256}.{os.getpid()}"
                 try:
@@ -142,7 +142,7 @@ class Cache:
 
         Raises InputError if they cannot.
         """
-        with locked(self.folder / "lock"):
+        with hold_lock(self.folder / "lock"):
             self._tidy()
             blobs = sorted(self._blobs(), key=lambda blob: blob[2])
             whole = needed + sum(size for path, size, _ in blobs if path.name in keep)
@@ -168,7 +168,7 @@ class Cache:
         for path in (self.folder / "blobs").iterdir():
             if SHA256.fullmatch(path.name):
                 with suppress(FileNotFoundError):
-                    yield path, path.stat().st_size, _used(path)
+                    yield path, path.stat().st_size, _note_use(path)
 
     def _use(self, path: Path) -> None:
         # Not the blob's own mtime, which is part of its identity (basics.untrusted).
@@ -184,14 +184,14 @@ class Cache:
 _OPTION = ("cache_dir",)
 
 
-def _used(path: Path) -> float:
+def _note_use(path: Path) -> float:
     try:
         return path.with_name(f"{path.name}.used").stat().st_mtime
     except FileNotFoundError:
         return 0.0
 
 
-def stage(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
+def stage_artifact(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
     """Download and verify the artifact at `url`; return its local folder and its manifest.
 
     Raises UsageError for an unknown storage, NetworkError if it refuses or is unreachable,
@@ -202,7 +202,7 @@ def stage(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
         raw, manifest = read_remote(place)
         folder = staged_folder(cache, place, manifest)
         try:
-            _fetch(place, cache, manifest, reporter)
+            _download_artifact(place, cache, manifest, reporter)
             _lay_out(place, cache, folder, raw, manifest)
             open_artifact_folder(folder, reporter=reporter)
         except ArtifactError as error:
@@ -256,7 +256,9 @@ def local_name(place: UrlFolder) -> str:
     return short_name(PurePosixPath(place.path).name) or "artifact"
 
 
-def _fetch(place: UrlFolder, cache: Cache, manifest: Manifest, reporter: Reporter) -> None:
+def _download_artifact(
+    place: UrlFolder, cache: Cache, manifest: Manifest, reporter: Reporter
+) -> None:
     missing = {
         record.sha256: (name, record)
         for name, record in manifest.files.items()
@@ -292,19 +294,19 @@ def link_blobs(cache: Cache, folder: Path, manifest: Manifest) -> None:
     for name, record in manifest.files.items():
         blob = Path(os.path.relpath(cache.blob(record.sha256), folder))
         if not (folder / name).is_symlink() or (folder / name).readlink() != blob:
-            temporary = _temporary(folder / name)
+            temporary = _temporary_path(folder / name)
             temporary.unlink(missing_ok=True)
             temporary.symlink_to(blob)
             temporary.replace(folder / name)
 
 
 def put_whole(path: Path, raw: bytes) -> None:
-    temporary = _temporary(path)
+    temporary = _temporary_path(path)
     temporary.write_bytes(raw)
     temporary.replace(path)
 
 
-def _temporary(path: Path) -> Path:
+def _temporary_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
 
 

@@ -24,9 +24,9 @@ from ngramkit.basics.untrusted import read_json
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, read_manifest
 from ngramkit.formats.opening import open_artifact_folder
-from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove
+from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove_entries
 from ngramkit.formats.proofs import write_proof_of_own_files
-from ngramkit.formats.replacing import exists, locked, replace_text, require_place
+from ngramkit.formats.replacing import hold_lock, output_exists, replace_text, require_place
 from ngramkit.remote.file_cache import (  # fmt: skip
     Cache,
     Entry,
@@ -35,7 +35,7 @@ from ngramkit.remote.file_cache import (  # fmt: skip
     link_blobs,
     local_name,
     put_whole,
-    stage,
+    stage_artifact,
     staged_folder,
     upload_texts,
 )
@@ -81,7 +81,7 @@ def require_same(
     require_out(place, kind, force=force)
     manifest = None if force else manifest_at(place)
     if manifest is not None and not is_same(manifest):
-        raise exists(place)
+        raise output_exists(place)
 
 
 def build_at(
@@ -108,9 +108,9 @@ def build_at(
     work = cache.folder / "work" / key / local_name(place)
     work.parent.mkdir(exist_ok=True)
     relabelled, done = _Relabelled(reporter, work, str(place)), work.with_name("published")
-    with locked(work.parent / "lock", busy=f"another process is building {place}"):
+    with hold_lock(work.parent / "lock", busy=f"another process is building {place}"):
         if done.exists():  # left by a process killed while moving it to the cache
-            remove(ours_in(done))
+            remove_entries(ours_in(done))
         with _stand_in(place, work) as stood_in, _errors_relabelled(work, str(place)):
             try:
                 made = build(work, reporter=relabelled, force=force)
@@ -118,9 +118,9 @@ def build_at(
                 if not stood_in or not (work / MANIFEST_FILE).exists():
                     raise
                 # The remote manifest is of this plan; its files are only remote.
-                folder, _ = stage(place.url, reporter=reporter)
+                folder, _ = stage_artifact(place.url, reporter=reporter)
             else:
-                _publish(place, made, force, relabelled)
+                _publish_artifact(place, made, force, relabelled)
                 folder = _move_to_cache(place, cache, made, done, reporter)
         opened = open_artifact_folder(folder)
     opened.origin = str(place)
@@ -142,16 +142,16 @@ def _stand_in(place: UrlFolder, work: Path) -> Iterator[bool]:
 def _clear_stand_in(work: Path) -> None:
     if work.exists() and not any(work.glob("*.safetensors")):
         with suppress(OSError, UsageError):
-            remove(ours_in(work))
+            remove_entries(ours_in(work))
 
 
-def _publish(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) -> None:
+def _publish_artifact(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) -> None:
     """Upload missing files, then the manifest; another artifact's manifest is deleted first."""
     manifest, work = made.manifest, made.path
     remote = find_remote(place)
     other = remote is not None and remote[1] != manifest
     if other and not force:
-        raise exists(place)
+        raise output_exists(place)
     uploads, contents = _Uploads(work.with_name(UPLOADS_FILE), manifest), place.contents()
     if remote is None:
         _require_ours_only(place, contents)
@@ -242,7 +242,7 @@ def _move_to_cache(
         if (done / name).is_file():
             put_whole(folder / name, (done / name).read_bytes())
     write_proof_of_own_files(folder, manifest)  # opening `made` has checked it
-    remove(ours_in(done))
+    remove_entries(ours_in(done))
     (work.with_name(UPLOADS_FILE)).unlink(missing_ok=True)
     return folder
 

@@ -97,7 +97,7 @@ def open_storage(url: str, option: str = "") -> tuple[Any, str]:
     protocol = url.partition("://")[0].lower()
     if protocol == "hf" and not HUB_STORAGE.match(url):
         raise UsageError(
-            f"a Hub URL must be a dataset or a bucket, got {label(url)}",
+            f"a Hub URL must be a dataset or a bucket, got {label_of_url(url)}",
             "Write hf://datasets/USER/NAME/... or hf://buckets/USER/NAME/...; hf:ID for a dataset.",
             option=option,
         )
@@ -139,7 +139,7 @@ def plain_path(name: str) -> Path:
     return Path(visible(plain.lstrip("/")) or "file")
 
 
-def label(url: str) -> str:
+def label_of_url(url: str) -> str:
     return path_label(PurePosixPath(plain_path(url)).parts)
 
 

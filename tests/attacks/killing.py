@@ -82,8 +82,8 @@ class Killer:
 
         sys.addaudithook(self._audit)
         os.fsync = self._fsync
-        exchange = replacing.exchange
-        replacing.exchange = lambda *paths: self._event(paths[0]) or exchange(*paths)
+        exchange = replacing.exchange_names
+        replacing.exchange_names = lambda *paths: self._event(paths[0]) or exchange(*paths)
         for name in ("send", "sendall"):
             send = getattr(socket.socket, name)
             sent = lambda *args, send=send: self._event(self.folder) or send(*args)  # noqa: E731

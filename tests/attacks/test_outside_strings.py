@@ -10,7 +10,7 @@ import pytest
 from command_lines import run_here
 
 import ngramkit.basics.untrusted
-from ngramkit.basics.terminal_text import harmless, visible
+from ngramkit.basics.terminal_text import escape_controls, visible
 from ngramkit_cli.output import Output
 
 from . import tally
@@ -60,9 +60,9 @@ def test_visible_is_one_line_and_bounded():
 
 def test_what_a_model_writes_stays_text_but_drives_nothing():
     persian = "می\u200cخواهم\n\tتب"
-    assert harmless(persian) == persian
-    assert harmless("\x1b[31mred\x07") == "\\x1b[31mred\\x07"
-    assert harmless("\u202eabc") == "\\u202eabc"
+    assert escape_controls(persian) == persian
+    assert escape_controls("\x1b[31mred\x07") == "\\x1b[31mred\\x07"
+    assert escape_controls("\u202eabc") == "\\u202eabc"
 
 
 CARDS = [

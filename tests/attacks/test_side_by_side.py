@@ -61,7 +61,7 @@ def test_readers_of_what_is_rebuilt_see_the_old_or_the_new(tmp_path):
 
 def test_readers_where_the_system_exchanges_nothing(tmp_path, monkeypatch):
     """After a kill between the two renames the old one is found, and the next build repairs it."""
-    monkeypatch.setattr(replacing, "exchange", lambda one, other: False)
+    monkeypatch.setattr(replacing, "exchange_names", lambda one, other: False)
     write(tmp_path / "x", 0)
     write(tmp_path / "x", 1)
     assert [path.name for path in tmp_path.iterdir()] == ["x"]

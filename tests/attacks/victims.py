@@ -17,7 +17,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import History
 from ngramkit.formats.opening import CLASS_OF_KIND, open_artifact_folder
-from ngramkit.formats.query import ask, most_frequent
+from ngramkit.formats.query import most_frequent, query_artifact
 from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
@@ -96,7 +96,7 @@ def use(path: Path) -> bool:
     """
     artifact = open_artifact_folder(path)
     list(most_frequent(artifact, 3, 3))
-    ask(artifact, [5, 6], 3)
+    query_artifact(artifact, [5, 6], 3)
     if isinstance(artifact, TokenStore):
         for document in artifact.documents():
             if document.max(initial=0) >= artifact.tokenizer.vocabulary:

@@ -12,7 +12,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.prune_by_worth import HEADER_BYTES, prune_artifact
 from ngramkit.formats.build_command import build_command
-from ngramkit.formats.card import card
+from ngramkit.formats.card import artifact_card
 from ngramkit.formats.opening import verify_artifact
 
 VOCABULARY = 50
@@ -150,7 +150,7 @@ def test_what_cannot_be_pruned(datastore, frozen, token_store, tmp_path):
 
 def test_the_card_says_how_it_was_made(datastore, tmp_path):
     pruned = prune_artifact(datastore, tmp_path / "p", EMPTY + 3000)
-    text = card(pruned.manifest)
+    text = artifact_card(pruned.manifest)
     assert f"to {EMPTY + 3000} bytes of {datastore.manifest.bytes}, by its own text" in text
     assert build_command(pruned.manifest).endswith(
         f"--out whole && ngramkit prune whole --bytes {EMPTY + 3000} --out pruned"

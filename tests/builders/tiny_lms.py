@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
 
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.formats.tokenizer_record import TokenizerRecord, fingerprint
+from ngramkit.formats.tokenizer_record import TokenizerRecord, tokenizer_fingerprint
 
 PADDED = 64  # what every model's embeddings hold
 VOCABULARY = 53  # what its tokenizer does, an added token the last of it
@@ -59,5 +59,5 @@ def tiny_tokenizer(vocabulary=VOCABULARY, hole=HOLE, bos=BOS):
     words["<added>"] = vocabulary - 1
     backend = Tokenizer(WordLevel(words, unk_token="w0"))
     backend.add_special_tokens([AddedToken("<added>", special=True)])
-    record = TokenizerRecord("tiny", vocabulary, fingerprint(backend), eos=2)
+    record = TokenizerRecord("tiny", vocabulary, tokenizer_fingerprint(backend), eos=2)
     return TextTokenizer(record, backend, {} if bos is None else {"bos_token": f"w{bos}"})

@@ -26,8 +26,8 @@ from ngramkit_cli.screen import (
     BarReporter,
     LineReporter,
     Screen,
-    figures,
-    short,
+    short_amount,
+    table_of_figures,
 )
 
 
@@ -75,7 +75,12 @@ def test_a_line_of_slow_work_and_of_none_yet():
 
 
 def test_short_numbers():
-    assert [short(n) for n in (7, 1500, 12_400_000, 3e9)] == ["7", "1.5 k", "12.4 M", "3.0 G"]
+    assert [short_amount(n) for n in (7, 1500, 12_400_000, 3e9)] == [
+        "7",
+        "1.5 k",
+        "12.4 M",
+        "3.0 G",
+    ]
 
 
 @pytest.mark.parametrize("columns", ["46", "60", "100"])
@@ -116,21 +121,21 @@ def test_tables_fit_the_terminal_and_no_figure_is_cut(monkeypatch, columns, head
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stdout", Terminal())
-    lines = figures(rows, head, justify)
+    lines = table_of_figures(rows, head, justify)
     assert max(map(len, lines)) <= columns
     assert len(lines) == len(rows) + bool(head) or columns < 120
     for row in rows:
         assert all(any(cell in line for line in lines) for cell in row[1:-1])
         assert all(part in "".join(lines) for part in re.split("(?<=[:,])", row[0]))
     monkeypatch.setattr("sys.stdout", io.StringIO())
-    assert len(figures(rows, head, justify)) == len(rows) + bool(head)
+    assert len(table_of_figures(rows, head, justify)) == len(rows) + bool(head)
 
 
 def test_a_table_too_wide_for_the_terminal_is_a_text_for_each_row(monkeypatch):
     monkeypatch.setenv("COLUMNS", "46")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stdout", Terminal())
-    assert figures(MEASURED, RATES)[:5] == [
+    assert table_of_figures(MEASURED, RATES)[:5] == [
         "none",
         "  tokens/step 1.00, tokens/s 107.5,",
         "    speed-up 1.00",
@@ -142,7 +147,7 @@ def test_a_table_too_wide_for_the_terminal_is_a_text_for_each_row(monkeypatch):
 def test_no_name_forges_a_line_of_a_table(monkeypatch):
     monkeypatch.setenv("COLUMNS", "46")
     monkeypatch.setattr("sys.stdout", Terminal())
-    lines = figures([[f"a\n{'b' * 9}", "c" * 90, "1"]], justify="right")
+    lines = table_of_figures([[f"a\n{'b' * 9}", "c" * 90, "1"]], justify="right")
     assert lines[0] == "a\\nbbbbbbbbb"
 
 

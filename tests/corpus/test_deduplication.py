@@ -22,7 +22,7 @@ from ngramkit.corpus.document import Position
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.build_command import build_command
-from ngramkit.formats.card import card
+from ngramkit.formats.card import artifact_card
 from ngramkit.recipes import read_recipe
 
 LONG = " ".join(f"word{i}" for i in range(40))
@@ -183,7 +183,7 @@ def test_a_token_store_records_how_many_were_left_out(tmp_path):
     store = tokenize(corpus, "demo", tmp_path / "store")
     assert store.manifest.counts["documents"] == 2
     assert store.manifest.corpus["left_out"] == {"duplicates": 1, "evaluation": 1}
-    text = card(store.manifest)
+    text = artifact_card(store.manifest)
     assert "Duplicates were left out (exact): 1 documents." in text
     assert "hold texts of an evaluation set were left out: 1 " in text
     assert "--dedup exact --exclude FILE.jsonl" in build_command(store.manifest)

@@ -14,7 +14,7 @@ from ngramkit.basics.errors import InputError
 from ngramkit.basics.models import resolve_model
 from ngramkit.corpus.chat import OWN, Message, find_template
 from ngramkit.corpus.tokenizer import TokenizerFiles, load_tokenizer
-from ngramkit.formats.tokenizer_record import fingerprint
+from ngramkit.formats.tokenizer_record import tokenizer_fingerprint
 
 # Where tokenizers differ: spaces, digits, contractions, scripts, combining marks, code, marks.
 PROBE = (
@@ -43,7 +43,7 @@ def require_same(path):
     assert ours.encode_prompt(PROBE).tolist() == ids
     assert ours.encode(PROBE).tolist() == full(PROBE, add_special_tokens=False)["input_ids"]
     assert ours.decode(ids) == full.decode(ids)
-    assert ours.record.fingerprint == fingerprint(full.backend_tokenizer)
+    assert ours.record.fingerprint == tokenizer_fingerprint(full.backend_tokenizer)
     assert ours.record.eos == full.eos_token_id
     assert ours.bos == full.bos_token_id
     assert (ours.chat_template is None) == (full.chat_template is None)
@@ -125,7 +125,7 @@ def test_transformers_loads_a_tokenizer_once(folders, tmp_path, monkeypatch):
     first = load_tokenizer(str(folders["llama-2-more-tokens"]))
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "transformers", None)
-        without.setattr("ngramkit.corpus.tokenizer.digests", None)  # which are kept, too
+        without.setattr("ngramkit.corpus.tokenizer.tokenizer_digests", None)  # which are kept, too
         again = load_tokenizer(str(folders["llama-2-more-tokens"]))
         with pytest.raises(ImportError):
             load_tokenizer(str(folders["llama-2"]))

@@ -21,7 +21,7 @@ from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.request import Request
 from ngramkit.decode.result import Clock, Decoded
 from ngramkit.drafters.registry import NoDraft
-from ngramkit_cli.decode_cmd import compared
+from ngramkit_cli.decode_cmd import show_comparison
 
 PROMPT = np.array([7, 8, 9], np.int32)
 PASS = 10.0  # what a clock says that every look at a model takes
@@ -153,7 +153,7 @@ def test_texts_may_part_only_at_a_near_tie_of_a_16_bit_model(demo, logits, dtype
     choice = SimpleNamespace(label="rest", names=())
     facts = Answer("", run, "tied", choice, None, 4, None, found).to_dict()
     assert facts["lossless"] is facts["identical"] is False
-    said = " ".join(compared(found, greedy=True))
+    said = " ".join(show_comparison(found, greedy=True))
     assert ("speed-up 2.00, texts differ" in said) is near
     assert ("--dtype float32" in said) is near
 

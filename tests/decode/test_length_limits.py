@@ -12,7 +12,7 @@ import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.corpus.chat import Message
 from ngramkit.decode.conversation import Conversation
-from ngramkit.decode.length_limits import Edges, reset, rope_edges
+from ngramkit.decode.length_limits import Edges, restore_frequencies, rope_edges
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import decode
 from ngramkit.decode.request import Request
@@ -51,7 +51,7 @@ def generated(model, prompt, new_tokens=NEW_TOKENS, **options):
     """What a new model's generate writes: dynamic scaling leaves frequencies of other lengths."""
     for part in model.modules():
         if hasattr(part, "original_max_seq_len"):
-            reset(part)
+            restore_frequencies(part)
     ids = torch.from_numpy(prompt)[None].long()
     options = {"do_sample": False, "max_new_tokens": new_tokens, "eos_token_id": None, **options}
     return model.generate(ids, pad_token_id=0, **options)[0, len(prompt) :].tolist()

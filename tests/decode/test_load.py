@@ -17,7 +17,7 @@ from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.models import resolve_model, split_revision
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode import load, placement
-from ngramkit.decode.load import load_model, quantisation
+from ngramkit.decode.load import load_model, quantisation_method
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import DraftTree
 
@@ -87,10 +87,12 @@ def test_a_quantised_model_is_neither_moved_nor_cast(quantised, monkeypatch):
 
 
 def test_how_a_checkpoint_is_quantised():
-    assert quantisation(SimpleNamespace()) is None
-    assert quantisation(SimpleNamespace(quantization_config={"quant_method": "fp8"})) == "fp8"
+    assert quantisation_method(SimpleNamespace()) is None
+    assert (
+        quantisation_method(SimpleNamespace(quantization_config={"quant_method": "fp8"})) == "fp8"
+    )
     config = transformers.BitsAndBytesConfig(load_in_8bit=True)
-    assert quantisation(SimpleNamespace(quantization_config=config)) == "bitsandbytes"
+    assert quantisation_method(SimpleNamespace(quantization_config=config)) == "bitsandbytes"
 
 
 def test_a_device_map_without_accelerate_is_said(monkeypatch):

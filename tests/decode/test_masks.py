@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 from twins.kernels import tree_layout
 
-from ngramkit.decode.masks import ancestors, depths
+from ngramkit.decode.masks import ancestor_mask, depths_of_rows
 
 
 @st.composite
@@ -18,7 +18,7 @@ def parent_lists(draw):
 @settings(max_examples=60, deadline=None)
 @given(parent_lists())
 def test_a_row_sees_itself_and_its_ancestors(parents):
-    seen = ancestors(np.array(parents, np.int32))
+    seen = ancestor_mask(np.array(parents, np.int32))
     expected_depths, paths = tree_layout(parents)
-    assert depths(seen).tolist() == expected_depths
+    assert depths_of_rows(seen).tolist() == expected_depths
     assert [set(np.flatnonzero(row).tolist()) for row in seen] == paths

@@ -29,7 +29,7 @@ from ngramkit.decode.packed_weights import (
     make_packed,
     pack_linears,
     packed_weights_of,
-    unpacked,
+    plain_copy,
 )
 from ngramkit.drafters.registry import NoDraft
 
@@ -221,7 +221,7 @@ def test_unpacked_is_the_model_as_it_was_loaded(tied):
     plain = tiny_model("qwen2", tie_word_embeddings=tied)
     model = tiny_model("qwen2", tie_word_embeddings=tied)
     pack_linears(model)
-    again = unpacked(model)
+    again = plain_copy(model)
     assert is_packed(model)
     assert not is_packed(again)
     assert torch.equal(logits(again), logits(plain))
@@ -275,7 +275,7 @@ def test_drafts_and_single_tokens_decide_together(monkeypatch, packed, gains):
 
     monkeypatch.setattr(packed_weights, "seconds_of", seconds)
     monkeypatch.setattr(packed_weights, "inputs_for", lambda linear, rows: torch.zeros(1, rows, 4))
-    assert packed_weights.verdict(trial(["plain"], ["packed"])) is gains
+    assert packed_weights.worth_packing(trial(["plain"], ["packed"])) is gains
     first, second = ["packed", "packed", "plain", "plain"], ["plain", "plain", "packed", "packed"]
     assert turns[:8] == [*first, *second]
 
@@ -344,23 +344,26 @@ def test_missing_operations_leave_the_model_as_it_is(monkeypatch, caplog):
     def missing(*_):
         raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute '_linear_pointwise'")
 
-    monkeypatch.setattr(packed_weights, "product", missing)
+    monkeypatch.setattr(packed_weights, "packed_product", missing)
     require_plain(caplog, "'_OpNamespace' 'mkldnn' object has no attribute")
 
 
 @pytest.mark.parametrize("rows", [1, 16])
 def test_another_output_leaves_the_model_as_it_is(monkeypatch, caplog, rows):
-    right = packed_weights.product
+    right = packed_weights.packed_product
 
     def off(inputs, packed, bias):
         return right(inputs, packed, bias) * (1.001 if inputs.shape[-2] == rows else 1)
 
-    monkeypatch.setattr(packed_weights, "product", off)
+    monkeypatch.setattr(packed_weights, "packed_product", off)
     require_plain(caplog, "the output differs")
 
 
 def test_one_layer_with_another_output_stays_plain(monkeypatch, caplog):
-    right, bad = packed_weights.product, tiny_model("llama").model.layers[1].mlp.up_proj.weight
+    right, bad = (
+        packed_weights.packed_product,
+        tiny_model("llama").model.layers[1].mlp.up_proj.weight,
+    )
     wrong = bad.detach().clone()
 
     def off(inputs, packed, bias):
@@ -368,7 +371,7 @@ def test_one_layer_with_another_output_stays_plain(monkeypatch, caplog):
         same = packed.shape == wrong.shape and torch.equal(packed.to_dense(), wrong)
         return found + 1 if same else found
 
-    monkeypatch.setattr(packed_weights, "product", off)
+    monkeypatch.setattr(packed_weights, "packed_product", off)
     model = tiny_model("llama")
     with caplog.at_level(logging.INFO, "ngramkit"):
         assert pack_linears(model) == 14
@@ -392,7 +395,7 @@ def test_only_plain_layers_of_torch_are_replaced():
 def test_a_layer_takes_what_a_plain_one_takes():
     plain = nn.Linear(48, 20)
     packed = copy.deepcopy(plain)
-    make_packed(packed, packed_weights.pack(plain.weight), shared=False)
+    make_packed(packed, packed_weights.pack_weight(plain.weight), shared=False)
     wide = torch.randn(6, 96)
     with torch.no_grad():
         for inputs in (wide[0, :48], wide[:0, :48], wide[:, ::2], wide.view(2, 3, 96)[..., 48:]):
@@ -412,7 +415,7 @@ def test_outside_inference_gradients_pass():
 def test_loaded_models_are_packed_and_measurements_say_so():
     model = load_model("demo", device="cpu")
     assert device_facts(model.model)["device"].endswith("threads, packed weights")
-    assert device_facts(unpacked(model.model))["device"].endswith("threads")
+    assert device_facts(plain_copy(model.model))["device"].endswith("threads")
     assert model.model.get_output_embeddings() is not None
 
 
@@ -420,7 +423,7 @@ def test_transformers_own_ways_run_on_the_model_that_they_are_given():
     packed = tiny_model("llama")
     pack_linears(packed)
     seen = []
-    plain = LanguageModel("tiny", unpacked(packed), load_tokenizer("demo"))
+    plain = LanguageModel("tiny", plain_copy(packed), load_tokenizer("demo"))
     plain.model.register_forward_hook(lambda *_: seen.append("plain"))
     packed.register_forward_hook(lambda *_: seen.append("packed"))
 

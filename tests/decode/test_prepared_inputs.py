@@ -11,7 +11,7 @@ from tiny_models import tiny_model
 
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.decode.probe import agrees_with_plain_passes, lengths
+from ngramkit.decode.probe import agrees_with_plain_passes, critical_lengths
 from ngramkit.decode.verifiers import require_own_inputs, verify_mode
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
@@ -158,7 +158,7 @@ def test_a_switch_that_the_config_does_not_explain_is_found_out(kind):
     """Code that a checkpoint brings may stretch all positions once a text is long."""
     model = tiny_model("llama")
     model.config.original_max_position_embeddings = 64
-    assert lengths(model) == [64, 512]
+    assert critical_lengths(model) == [64, 512]
     assert agrees_with_plain_passes(model, kind)
     rope = model.model.rotary_emb
     turn = rope.forward

@@ -15,9 +15,9 @@ from ngramkit.decode.probe import (
     PROBE_CACHE,
     FakeCache,
     agrees_with_plain_passes,
+    attention_windows,
     is_probed,
     probe_passes,
-    windows,
 )
 from ngramkit.decode.verifiers import verify_mode
 from ngramkit.decode.verify_rows import BatchVerifier
@@ -51,7 +51,7 @@ def test_models_that_count_columns_are_found_out(name, dtype):
 @pytest.mark.parametrize("name", LONG)
 def test_windows_too_long_to_read_are_looked_beyond(name):
     model = tiny_model(name, **LONG[name])
-    assert windows(model) == [LONG[name]["sliding_window"]]
+    assert attention_windows(model) == [LONG[name]["sliding_window"]]
     assert agrees_with_plain_passes(model, TreeVerifier)
 
 
@@ -61,10 +61,10 @@ def test_a_long_window_that_counts_columns_is_found_out(scale, dtype):
     """GPT-Neo's own: nothing is wrong within its first 256 columns."""
     sizes = {"window_size": 256, "max_position_embeddings": 2048}
     model = tiny_model("gpt_neo", **sizes, initializer_range=scale).to(getattr(torch, dtype))
-    assert windows(model) == [256]
+    assert attention_windows(model) == [256]
     assert not agrees_with_plain_passes(model, TreeVerifier)
     within = tiny_model("gpt_neo", window_size=1024, initializer_range=scale)
-    assert windows(within) == []  # the context is 512
+    assert attention_windows(within) == []  # the context is 512
     assert agrees_with_plain_passes(within, TreeVerifier)
 
 

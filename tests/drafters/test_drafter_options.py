@@ -6,7 +6,7 @@ import pytest
 from choosing import MINE, chosen
 
 from ngramkit.basics.errors import UsageError
-from ngramkit.choose import DrafterChoice, distinct, given_drafter
+from ngramkit.choose import DrafterChoice, drop_repeated, given_drafter
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.spec import DrafterSpec
 
@@ -58,6 +58,6 @@ def test_a_drafter_of_ones_own_takes_the_same_place():
     assert made.load() is not made.load()
     assert (given_drafter(one, MINE).label, made.label) == ("Context", "Context")
     assert isinstance(made, DrafterChoice)
-    several = distinct([made, given_drafter(Context, MINE), made])
+    several = drop_repeated([made, given_drafter(Context, MINE), made])
     assert [each.label for each in several] == ["Context", "Context-2", "Context-3"]
     assert "Context" in repr(made)

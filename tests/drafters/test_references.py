@@ -9,7 +9,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.base import DraftTree, Source
 from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.drafters.references import ReferenceTexts, put_before, start
+from ngramkit.drafters.references import ReferenceTexts, put_before, start_with_references
 from ngramkit.drafters.registry import DRAFTERS, NoDraft
 from ngramkit.evaluate.records import Turn
 from ngramkit.evaluate.replay_loop import replay_turn
@@ -185,8 +185,8 @@ def test_others_refuse_and_name_those_that_can(drafter):
 
 def test_an_object_that_does_not_say_it_can_is_refused():
     with pytest.raises(UsageError, match="cannot draft from references with NoDraft"):
-        start(NoDraft(), ids([1]), [ids(TEXT)])
-    start(NoDraft(), ids([1]), ())
+        start_with_references(NoDraft(), ids([1]), [ids(TEXT)])
+    start_with_references(NoDraft(), ids([1]), ())
 
 
 def test_a_chain_stands_before_a_tree():

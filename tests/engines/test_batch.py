@@ -31,7 +31,7 @@ def test_a_row_of_memory_that_never_changes_is_compared_only_once(monkeypatch):
         compared.append(len(one))
         return one.tolist() == other.tolist()
 
-    monkeypatch.setattr(sessions, "equal", counted)
+    monkeypatch.setattr(sessions, "equal_arrays", counted)
     found = sessions.Sessions(stride=STRIDE)
 
     def step(row):

@@ -14,14 +14,14 @@ import pytest
 
 import ngramkit
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError
-from ngramkit.budget.crossover import gain, stops_paying
+from ngramkit.budget.crossover import gain_of_drafts, stops_paying
 from ngramkit.budget.model_cost import ModelCost
 from ngramkit.budget.model_size import ModelSize
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.engines import check, sglang_server_options
 from ngramkit.engines.config import CONFIG_VARIABLE
-from ngramkit.engines.vllm_server_options import effects
+from ngramkit.engines.vllm_server_options import effects_of_options
 
 ROOT = Path(__file__).parents[2]
 EXPERTS = ModelSize(dense=1e8, expert=1.5e7, experts=64, chosen=6)
@@ -73,7 +73,7 @@ def test_no_draft_pays_from_where_they_stop_paying(size, acceptance):
     """The naive twin tries every number of requests."""
     times = ModelCost(24, size)
     ends = stops_paying(times, 3, acceptance)
-    paying = [n for n in range(1, 400) if gain(times, n, 3, acceptance).drafted]
+    paying = [n for n in range(1, 400) if gain_of_drafts(times, n, 3, acceptance).drafted]
     assert ends == (max(paying) + 1 if paying else 1)
 
 
@@ -258,7 +258,7 @@ OPTIONS = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_what_follows_from_vllms_options(name):
     words, expected = OPTIONS[name]
-    found = list(effects(words))
+    found = list(effects_of_options(words))
     assert len(found) == len(expected)
     assert all(part in line for part, line in zip(expected, found, strict=True)), found
 
@@ -281,7 +281,7 @@ OF_SGLANG = {
 @pytest.mark.parametrize("name", OF_SGLANG)
 def test_what_follows_from_sglangs_options(name):
     words, expected = OF_SGLANG[name]
-    found = list(sglang_server_options.effects(words))
+    found = list(sglang_server_options.effects_of_options(words))
     assert len(found) == len(expected)
     assert all(re.search(part, line) for part, line in zip(expected, found, strict=True)), found
     assert ngramkit.check_engine("sglang", model="demo", options=words).effects == tuple(found)
@@ -290,9 +290,9 @@ def test_what_follows_from_sglangs_options(name):
 def test_options_that_cannot_be_read_are_refused():
     for words in (["-tp", "two"], ["-sc", "{"], ["-sc", "[]"], ["-sc"]):
         with pytest.raises(UsageError):
-            list(effects(words))
+            list(effects_of_options(words))
     with pytest.raises(UsageError, match="cannot read options"):
-        list(sglang_server_options.effects([*SGLANG, "--tp", "two"]))
+        list(sglang_server_options.effects_of_options([*SGLANG, "--tp", "two"]))
     with pytest.raises(UsageError, match="options of llama-cpp, only of vllm and sglang"):
         ngramkit.check_engine("llama-cpp", model="demo", options=["--x"])
     with pytest.raises(UsageError, match="options must be a list"):

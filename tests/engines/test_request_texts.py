@@ -18,8 +18,8 @@ from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.blend_source import BlendSource
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
-from ngramkit.engines.request_texts import flat, given_texts, token_ids
-from ngramkit.engines.tool_templates import templates
+from ngramkit.engines.request_texts import given_texts, join_with_separator, token_ids
+from ngramkit.engines.tool_templates import call_templates
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 VOCABULARY = 12
@@ -75,8 +75,8 @@ def test_texts_are_bounded_in_bytes():
 
 def test_ids_are_those_of_the_model():
     assert token_ids([[1, 11], "ab"], lambda text: [3, 99], VOCABULARY) == [[1, 11], [3, 12]]
-    assert flat([[1, 11], [3]]) == [1, 11, -1, 3]
-    assert flat([]) == []
+    assert join_with_separator([[1, 11], [3]]) == [1, 11, -1, 3]
+    assert join_with_separator([]) == []
     with pytest.raises(UsageError, match="must be below 12, got 12"):
         token_ids([[12]], None, VOCABULARY)
     with pytest.raises(UsageError, match="the engine gives no tokenizer"):
@@ -168,15 +168,15 @@ def test_a_template_has_all_keys_of_a_schema():
             "list": {"type": "array"},
         },
     }
-    assert templates([], schema)[1] == json.dumps(
+    assert call_templates([], schema)[1] == json.dumps(
         {"kind": "only", "at": [{"x": 0}], "on": False, "either": "", "free": {}, "list": []}
     )
-    assert templates([("é", None)]) == ['{"name": "é", "arguments": {}}']
+    assert call_templates([("é", None)]) == ['{"name": "é", "arguments": {}}']
 
 
 @pytest.mark.parametrize("schema", HOSTILE)
 def test_any_schema_has_templates(schema):
-    for text in templates([("f", schema)], schema):
+    for text in call_templates([("f", schema)], schema):
         json.loads(text)
 
 
@@ -184,9 +184,12 @@ def test_templates_are_bounded():
     deep = {}
     for _ in range(500):
         deep = {"properties": {"a": deep, "b": deep}}
-    assert sum(map(len, templates([("f", deep)] * 100, deep))) <= tool_templates.MAX_TEMPLATE_BYTES
+    assert (
+        sum(map(len, call_templates([("f", deep)] * 100, deep)))
+        <= tool_templates.MAX_TEMPLATE_BYTES
+    )
     wide = {"properties": {str(i): {} for i in range(100_000)}}
-    assert templates([], wide) == []
+    assert call_templates([], wide) == []
 
 
 # Drafts.

@@ -16,7 +16,7 @@ from ngramkit.drafters.context import Context
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.sources import Sources
 from ngramkit.drafters.ssd import Ssd
-from ngramkit.evaluate.bench import Bench, Contestant, plan_of, publish
+from ngramkit.evaluate.bench import Bench, Contestant, plan_of, write_results
 from ngramkit.evaluate.bench_results import summarize
 from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER, RUNS_FILE, Runs, TurnRun, plan_difference
 from ngramkit.evaluate.provenance import provenance_of
@@ -82,7 +82,7 @@ def test_a_benchmark_end_to_end(contest, folder):
         "bench", {}, {}, files=[], tokenizer=contest.model.tokenizer.record, sources=Sources(),
         choices=[], seeds={},
     )  # fmt: skip
-    results = publish(contest, runs, plan, folder, made_by).results
+    results = write_results(contest, runs, plan, folder, made_by).results
     assert [result.drafter for result in results] == NAMES
     base, ssd, context = results
     assert base.tokens_per_step == 1.0

@@ -160,7 +160,7 @@ def test_a_command_names_artifacts_that_all_drafters_use(here, tmp_path, monkeyp
 
 def test_artifacts_that_are_built_meanwhile_are_known_to_all_drafters(tmp_path, monkeypatch):
     from ngramkit.basics.progress import Reporter
-    from ngramkit.choose import settled
+    from ngramkit.choose import choose_again_if_built
 
     monkeypatch.chdir(tmp_path)
     notes, calls = [], []
@@ -173,8 +173,8 @@ def test_artifacts_that_are_built_meanwhile_are_known_to_all_drafters(tmp_path, 
             ngramkit.build_datastore([TEXT], "artifacts/automatic/x", model="demo")
         return len(calls)
 
-    assert settled(choose_all, reporter) == 2
-    assert settled(choose_all, reporter) == 3
+    assert choose_again_if_built(choose_all, reporter) == 2
+    assert choose_again_if_built(choose_all, reporter) == 3
     assert notes == ["artifacts were built: choosing all drafters again"]
 
 

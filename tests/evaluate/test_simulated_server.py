@@ -20,7 +20,7 @@ from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.evaluate.forecast import counted_passes
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.simulated_server import serve
+from ngramkit.evaluate.simulated_server import simulate_server
 from ngramkit.formats.history import History
 
 
@@ -70,7 +70,7 @@ class Oracle:
 
 def served(records, concurrency=2, tokens=2):
     drafter = Oracle(records)
-    return serve(records, drafter, concurrency=concurrency, tokens=tokens), drafter
+    return simulate_server(records, drafter, concurrency=concurrency, tokens=tokens), drafter
 
 
 def test_requests_run_beside_each_other_in_their_order():
@@ -121,7 +121,7 @@ def test_an_engine_drafts_from_what_it_has_served():
         drafter = BatchDrafter.open(
             config, vocabulary=4096, tokenizer=tokenizer.record, writes=False
         )
-        result = serve(records, drafter, concurrency=1, tokens=8)
+        result = simulate_server(records, drafter, concurrency=1, tokens=8)
         request = np.array(result.request)
         return [np.mean(np.array(result.written)[request == n]) for n in range(3)]
 
@@ -206,7 +206,7 @@ def test_requests_are_drafted_for_from_their_references(tmp_path):
     def steps(records, drafter="blend"):
         config = DraftConfig(drafter=drafter, pause=False, min_probability=0.1, log_steps=0)
         engine = BatchDrafter.open(config, vocabulary=4096, writes=False)
-        return len(serve(records, engine, concurrency=2, tokens=8).batches)
+        return len(simulate_server(records, engine, concurrency=2, tokens=8).batches)
 
     bare = [replace(each, turns=[replace(each.turns[0], references=())]) for each in records]
     assert steps(records) < 0.4 * steps(bare)

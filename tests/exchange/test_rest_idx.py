@@ -11,7 +11,7 @@ from twins.kernels import suffix_array
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.exchange.rest_idx import export_rest_idx, import_rest_idx, read_chunks
-from ngramkit.exchange.text import documents
+from ngramkit.exchange.text import documents_of
 
 GOLDEN = bytes.fromhex("08000000 0400 0500 0400 010010000000 03000000 02000000 00000000 01000000")
 
@@ -28,7 +28,7 @@ def idx(*chunks, width=2, order=None):
 
 
 def read(path, tokenizer, tmp_path):
-    return [d.tolist() for d in documents(import_rest_idx(path, tokenizer, tmp_path / "d"))]
+    return [d.tolist() for d in documents_of(import_rest_idx(path, tokenizer, tmp_path / "d"))]
 
 
 @pytest.mark.parametrize("width", [2, 4])
@@ -50,7 +50,7 @@ def test_exported_documents_are_imported_again(tmp_path, token_store, word_token
     assert len(store.shards) > 2
     export_rest_idx(store, tmp_path / "x.idx", u32=width == 4)
     back = import_rest_idx(tmp_path / "x.idx", word_tokenizer, tmp_path / "d")
-    assert [d.tolist() for d in documents(back)] == ending
+    assert [d.tolist() for d in documents_of(back)] == ending
     assert list(back.check())
     assert back.manifest.counts == store.manifest.counts
     assert not list(tmp_path.glob("d.*"))

@@ -11,7 +11,7 @@ from command_lines import run_here
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.formats.build_command import build_command
-from ngramkit.formats.card import card, model_name
+from ngramkit.formats.card import artifact_card, model_name
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.safetensors import FileRecord
@@ -41,7 +41,7 @@ def header(text):
 
 
 def test_the_header():
-    found = header(card(manifest()))
+    found = header(artifact_card(manifest()))
     assert found["tags"] == ["ngramkit", "datastore"]
     assert found["license"] == ["other"]
     assert found["size_categories"] == ["n<1K"]
@@ -55,13 +55,13 @@ def test_the_header():
 
 def test_a_folder_is_no_base_model():
     local = TokenizerRecord("/home/me/model: new", 32000, "ab" * 32)
-    assert "base_model" not in header(card(manifest(tokenizer=local)))
+    assert "base_model" not in header(artifact_card(manifest(tokenizer=local)))
 
 
 def test_a_model_is_named_and_not_where_it_lay():
     """But in the line that builds the same again, where it is still there."""
     local = TokenizerRecord("/home/me/My-2.5/", 32000, "ab" * 32)
-    text, _, build = card(manifest(tokenizer=local)).partition("## How it was built")
+    text, _, build = artifact_card(manifest(tokenizer=local)).partition("## How it was built")
     assert "the-stack: datastore for My-2.5" in text
     assert "--model My-2.5 --prompt" in text
     assert header(text)["ngramkit"]["tokenizer"] == "My-2.5"
@@ -150,21 +150,21 @@ def test_the_command_builds_the_same_again(tmp_path, monkeypatch, command):
 
 
 def test_licences_and_opt_outs():
-    text = card(manifest())
+    text = artifact_card(manifest())
     assert "The source dataset's licence: other." in text
     assert "Only documents under apache-2.0, mit were kept." in text
     assert f"`{'ef' * 32}`" in text
     assert "| MIT | 400 |\n| Apache-2.0 | 100 |" in text
-    assert "Licences" not in card(manifest(kind="model-bigram", corpus={}))
+    assert "Licences" not in artifact_card(manifest(kind="model-bigram", corpus={}))
 
 
 def test_entries_keep_spaces_and_table_borders():
-    text = card(manifest(), [(" a|b", ["\n", "`x"], 1234)])
+    text = artifact_card(manifest(), [(" a|b", ["\n", "`x"], 1234)])
     assert "| ` a\\|b` | 1,234 | `\\n` `'x` |" in text
 
 
 def test_a_count_and_its_bound_are_two_rows():
-    text = card(manifest(counts={"leaders": 34}, parameters={"leaders": 100}))
+    text = artifact_card(manifest(counts={"leaders": 34}, parameters={"leaders": 100}))
     assert "| leaders | 34 |" in text
     assert "| leaders, at most | 100 |" in text
 
@@ -205,7 +205,10 @@ def test_a_name_that_holds_a_card_of_its_own_forges_nothing(kind):
         )  # fmt: skip
 
     entries = [("x", ["y"], 3)]
-    honest, forged = card(made("good", "r"), entries), card(made(FORGED, FORGED), entries)
+    honest, forged = (
+        artifact_card(made("good", "r"), entries),
+        artifact_card(made(FORGED, FORGED), entries),
+    )
     expected = counted(honest)
     expected["fence"] = 0  # commands that cannot be pasted are not shown
     expected["heading_open"] -= counted(honest)["fence"]
@@ -219,14 +222,14 @@ def test_a_name_that_holds_a_card_of_its_own_forges_nothing(kind):
 
 
 def test_an_entry_of_the_table_stays_in_its_cell():
-    text = card(manifest(), [(FORGED, [FORGED, "|", "`"], 3)])
-    plain = card(manifest(), [("a", ["b", "c", "d"], 3)])
+    text = artifact_card(manifest(), [(FORGED, [FORGED, "|", "`"], 3)])
+    plain = artifact_card(manifest(), [("a", ["b", "c", "d"], 3)])
     assert counted(text) == counted(plain)
 
 
 def test_a_fence_is_longer_than_what_it_holds():
-    text = card(manifest(tokenizer=TokenizerRecord("a```b", 9, "f")))
-    assert counted(text)["fence"] == counted(card(manifest()))["fence"]
+    text = artifact_card(manifest(tokenizer=TokenizerRecord("a```b", 9, "f")))
+    assert counted(text)["fence"] == counted(artifact_card(manifest()))["fence"]
     (use,) = [t.content for t in elements(text) if t.type == "fence" and "decode" in t.content]
     assert "--model 'a```b'" in use
 
@@ -234,7 +237,7 @@ def test_a_fence_is_longer_than_what_it_holds():
 def test_the_hub_client_reads_the_header():
     from huggingface_hub import DatasetCard
 
-    text = card(manifest())
+    text = artifact_card(manifest())
     data = DatasetCard(text).data
     assert data.pretty_name == "the-stack: datastore for vicuna-7b"
     assert data.license == ["other"]

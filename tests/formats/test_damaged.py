@@ -16,7 +16,7 @@ from attacks.crafted import sign
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.formats.card import card
+from ngramkit.formats.card import artifact_card
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.opening import CLASS_OF_KIND, verify_artifact
 from ngramkit.formats.resumable_writer import ArtifactWriter
@@ -95,7 +95,7 @@ def test_every_flipped_bit_is_found(artifact):
 
 
 def test_every_flipped_bit_of_a_manifest_or_a_card_is_found(artifact):
-    (artifact / "README.md").write_text(card(read_manifest(artifact)))
+    (artifact / "README.md").write_text(artifact_card(read_manifest(artifact)))
     for name in ("manifest.json", "README.md"):
         whole = (artifact / name).read_bytes()
         for at in range(0, len(whole), 5):

@@ -17,8 +17,8 @@ from ngramkit.formats.tokenizer_record import (
     FINGERPRINT_FORM,
     PROBE_TEXTS,
     TokenizerRecord,
-    difference,
-    encodes,
+    encode_probes,
+    text_encoded_differently,
 )
 
 WORDS = {"a": 0, "b": 1, "ab": 2}
@@ -29,11 +29,17 @@ def spell(text):
 
 
 def test_equal_tokenizers_write_the_same_and_others_do_not():
-    one = encodes(WORDS, spell)
-    assert one == encodes(dict(reversed(WORDS.items())), spell)
+    one = encode_probes(WORDS, spell)
+    assert one == encode_probes(dict(reversed(WORDS.items())), spell)
     assert FINGERPRINT_FORM.fullmatch(one)
-    assert difference(one, encodes({**WORDS, "c": 3}, spell)) == "their vocabularies differ"
-    assert difference(one, encodes({"a": 1, "b": 0, "ab": 2}, spell)) == "their vocabularies differ"
+    assert (
+        text_encoded_differently(one, encode_probes({**WORDS, "c": 3}, spell))
+        == "their vocabularies differ"
+    )
+    assert (
+        text_encoded_differently(one, encode_probes({"a": 1, "b": 0, "ab": 2}, spell))
+        == "their vocabularies differ"
+    )
 
 
 @given(st.sampled_from(PROBE_TEXTS))
@@ -41,7 +47,7 @@ def test_the_text_that_differs_is_named(text):
     def other(each):
         return [1, 2, 3] if each == text else spell(each)
 
-    found = difference(encodes(WORDS, spell), encodes(WORDS, other))
+    found = text_encoded_differently(encode_probes(WORDS, spell), encode_probes(WORDS, other))
     assert found == f"they encode {text!r} differently"
 
 
@@ -52,7 +58,7 @@ def same(one, other):
 
 
 def test_what_one_does_not_tell_is_not_believed():
-    one = encodes(WORDS, spell)
+    one = encode_probes(WORDS, spell)
     assert same(one, one)
     assert not same(None, one)
     assert not same(None, None)
@@ -63,9 +69,9 @@ def manifest(record):
     return Manifest("datastore", "0" * 64, record, counts={"tokens": 3, "documents": 1})
 
 
-RECORD = TokenizerRecord("here", 3, "f" * 64, 0, encodes(WORDS, spell))
+RECORD = TokenizerRecord("here", 3, "f" * 64, 0, encode_probes(WORDS, spell))
 LIKE = dataclasses.replace(RECORD, id="there", fingerprint="e" * 64)
-OTHER = dataclasses.replace(LIKE, encodes=encodes(WORDS, lambda text: [len(text)]))
+OTHER = dataclasses.replace(LIKE, encodes=encode_probes(WORDS, lambda text: [len(text)]))
 SILENT = dataclasses.replace(LIKE, encodes=None)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import ngramkit
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.formats.card import card, card_pattern
+from ngramkit.formats.card import artifact_card, card_pattern
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.opening import open_artifact_folder, verify_artifact
 from ngramkit.formats.outputs import require_replaceable
@@ -153,10 +153,10 @@ def test_a_history_has_no_preview_and_no_entries(hub, shared, tmp_path):
 def test_which_cards_are_a_manifests(artifacts):
     manifest = read_manifest(artifacts["frozen"])
     pattern = card_pattern(manifest)
-    plain = card(manifest).rstrip("\n")
+    plain = artifact_card(manifest).rstrip("\n")
     for text in (
         plain,
-        card(manifest, language=["en", "code"], preview=True).rstrip("\n"),
+        artifact_card(manifest, language=["en", "code"], preview=True).rstrip("\n"),
         plain.replace('task_categories: ["text-generation"]\nlibrary_name: "ngramkit"\n', ""),
         plain.replace("USER/NAME", "me/mine"),
     ):

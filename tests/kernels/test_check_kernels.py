@@ -20,7 +20,7 @@ texts = st.lists(st.integers(0, SEPARATOR), max_size=24).map(lambda text: [*text
 
 def misplaced(tokens, suffixes, workers=1):
     bounds = first_token_of(tokens, SEPARATOR).astype(np.int64)
-    return check.first_misplaced(tokens, suffixes, bounds, workers)
+    return check.first_wrong_position(tokens, suffixes, bounds, workers)
 
 
 @pytest.fixture

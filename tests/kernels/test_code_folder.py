@@ -22,20 +22,20 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "above" / "named"
     monkeypatch.setenv(code_folder.CACHE_VARIABLE, str(folder))
-    code_folder.folder.cache_clear()
+    code_folder.machine_code_folder.cache_clear()
     yield folder
-    code_folder.folder.cache_clear()
+    code_folder.machine_code_folder.cache_clear()
 
 
 def test_the_named_folder_is_taken(place, caplog):
-    assert code_folder.folder() == place
+    assert code_folder.machine_code_folder() == place
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
     assert caplog.text == ""
 
 
 def test_without_one_it_is_the_users_cache(place, tmp_path, monkeypatch):
     monkeypatch.delenv(code_folder.CACHE_VARIABLE)
-    assert code_folder.folder() == tmp_path / "cache" / "ngramkit" / "kernels"
+    assert code_folder.machine_code_folder() == tmp_path / "cache" / "ngramkit" / "kernels"
 
 
 def test_a_folder_that_cannot_be_written_serves_if_it_holds_the_kernels(place, monkeypatch):
@@ -48,16 +48,16 @@ def test_a_folder_that_cannot_be_written_serves_if_it_holds_the_kernels(place, m
     kernel = place / f"rest.draft-0{code_folder.file_ending()}"
     kernel.touch()
     monkeypatch.setattr(code_folder.tempfile, "TemporaryFile", refuse)
-    assert code_folder.folder() == place
+    assert code_folder.machine_code_folder() == place
     kernel.rename(place / f"rest.draft-0-another{code_folder.CODE_SUFFIX}")
-    code_folder.folder.cache_clear()
-    assert code_folder.folder() != place
+    code_folder.machine_code_folder.cache_clear()
+    assert code_folder.machine_code_folder() != place
 
 
 def test_without_a_place_kernels_go_to_a_private_temporary_folder(place, monkeypatch, caplog):
     monkeypatch.setenv(code_folder.CACHE_VARIABLE, "/proc/nowhere")
     monkeypatch.setattr(code_folder, "private_folder", lambda name: None)
-    chosen = code_folder.folder()
+    chosen = code_folder.machine_code_folder()
     assert chosen == place.parents[1] / "temporary" / f"ngramkit-kernels-{os.getuid()}"
     assert stat.S_IMODE(chosen.stat().st_mode) == 0o700
     assert "/proc/nowhere" in caplog.text
@@ -91,7 +91,7 @@ def test_a_folder_that_others_can_reach_is_not_used(place, tmp_path, monkeypatch
         place.parent.symlink_to(real)
         os.chown(place.parent, 65534, -1, follow_symlinks=False)
     assert not cache.only_owner_writes(place)
-    assert code_folder.folder() != place
+    assert code_folder.machine_code_folder() != place
 
 
 def test_a_sticky_folder_and_links_of_ones_own_are_private(tmp_path):

@@ -6,9 +6,9 @@ from ngramkit.kernels.draft_cut import (
     MAX_CHANCE,
     RUN_CLASSES,
     SHARE_CLASSES,
-    cells,
     chances,
-    cut,
+    cut_draft,
+    expected_tokens,
     update_record,
 )
 
@@ -47,7 +47,7 @@ def kept_of(parents, chance, seconds, rate):
         np.zeros((SHARE_CLASSES, RUN_CLASSES, 2), np.float32),
         np.ones(RUN_CLASSES, np.float32),
     )
-    return cut(*arrays(parents, chance), *nothing, 0, np.array(seconds, np.float64), rate)
+    return cut_draft(*arrays(parents, chance), *nothing, 0, np.array(seconds, np.float64), rate)
 
 
 def on_record(all_drafts, fade=1.0):
@@ -139,7 +139,7 @@ def test_a_cut_is_the_worthwhile_part_by_chances(tree):
         np.full(RUN_CLASSES, 0.5, np.float32),
     )
     seconds = 1 + 0.1 * np.arange(len(tree[0]) + 1.0)
-    kept, parents = cut(*arrays(*tree), record, trust, 0, seconds, 1.0)
+    kept, parents = cut_draft(*arrays(*tree), record, trust, 0, seconds, 1.0)
     chance = chances(*arrays(*tree), record, trust, 0)
     wanted = reference_budget.worthwhile(chance.tolist(), seconds.tolist(), 1.0)
     assert kept.tolist() == wanted
@@ -155,15 +155,15 @@ def test_tokens_of_paths_as_rows(tree, riding):
     for node, parent in enumerate(parents):
         if parent >= 0:
             chance[node] = min(chance[node], chance[parent])
-    found = cells(*arrays(parents, chance), riding)
+    found = expected_tokens(*arrays(parents, chance), riding)
     assert found.dtype == np.int64
     assert found.tolist() == reference_budget.tokens_in_rows(parents, chance, riding)
 
 
 def test_a_second_row_is_as_long_as_the_first():
     parents, chance = arrays([-1, 0, -1], [0.9, 0.8, 0.1])
-    assert cells(parents, chance, 0).tolist() == [0, 1, 2, 5]
-    assert cells(parents, chance, 4).tolist() == [4, 5, 6, 13]
+    assert expected_tokens(parents, chance, 0).tolist() == [0, 1, 2, 5]
+    assert expected_tokens(parents, chance, 4).tolist() == [4, 5, 6, 13]
 
 
 def test_a_class_without_a_record_is_corrected_as_all_are():

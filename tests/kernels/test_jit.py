@@ -26,13 +26,13 @@ def kept_in(tmp_path, monkeypatch):
 
     def choose(folder):
         monkeypatch.setenv("NUMBA_CACHE_DIR", str(folder))
-        code_folder.folder.cache_clear()
+        code_folder.machine_code_folder.cache_clear()
         code_folder.source_digest.cache_clear()
         return folder
 
     yield choose
     monkeypatch.undo()
-    code_folder.folder.cache_clear()
+    code_folder.machine_code_folder.cache_clear()
     code_folder.source_digest.cache_clear()
 
 
@@ -78,13 +78,13 @@ def test_another_source_of_any_kernel_is_another_file(kept_in, tmp_path, monkeyp
 
 def test_where_nothing_can_be_kept_kernels_run(kept_in, tmp_path, monkeypatch):
     kept_in(tmp_path)
-    monkeypatch.setattr(code_folder, "serves", lambda place: False)
-    assert code_folder.folder() is None
+    monkeypatch.setattr(code_folder, "is_usable", lambda place: False)
+    assert code_folder.machine_code_folder() is None
     assert entry(kernel)(np.array([3])) == 7
 
 
 def test_a_process_whose_folder_was_deleted_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(code_folder, "folder", lambda: tmp_path / "gone")
+    monkeypatch.setattr(code_folder, "machine_code_folder", lambda: tmp_path / "gone")
     assert entry(kernel)(np.array([3])) == 7
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 from twins.kernels import ngram_cache
 
-from ngramkit.kernels.llama_cpp_cache import KEY_IDS, measure_records, split
+from ngramkit.kernels.llama_cpp_cache import KEY_IDS, measure_records, split_records
 
 token = st.integers(0, 9)
 pairs = st.lists(st.tuples(token, st.integers(1, 9)), min_size=1, max_size=3)
@@ -42,7 +42,7 @@ def test_records_are_found_as_the_naive_twin_finds_them(records, damage, cut):
         return
     keys, offsets = np.empty((count, KEY_IDS), np.int32), np.zeros(count + 1, np.int64)
     flat = np.empty((total, 2), np.int32)
-    split(array, keys, offsets, flat)
+    split_records(array, keys, offsets, flat)
     found = [
         (key[key >= 0].tolist(), flat[begin:end].tolist())
         for key, begin, end in zip(keys, offsets[:-1], offsets[1:], strict=True)

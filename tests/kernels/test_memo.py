@@ -9,10 +9,10 @@ from ngramkit.kernels.blend.counts import (
     LISTED,
     MEMOIZED_SUCCESSORS,
     begin_row,
-    keep,
+    memoize_successor,
     new_candidates,
     new_memo,
-    recall,
+    recall_successors,
 )
 from ngramkit.kernels.jit import entry
 from ngramkit.kernels.packed_arguments import Packed
@@ -24,12 +24,12 @@ VOCABULARY = 100
 def kept(memo, slot, tokens, counts, total):
     begin_row(memo, slot, np.uint64(1), total)
     for i in range(len(tokens)):
-        keep(memo, slot, tokens[i], counts[i])
+        memoize_successor(memo, slot, tokens[i], counts[i])
 
 
 @entry
 def recalled(memo, slot, into):
-    recall(memo, slot, into, 0)
+    recall_successors(memo, slot, into, 0)
 
 
 @given(st.lists(st.integers(1, 5), max_size=VOCABULARY))
@@ -58,7 +58,7 @@ def test_a_number_that_two_threads_have_spoilt_reaches_no_other_row(listed):
     def spoilt(memo, tokens, counts):
         memo.tokens[2, LISTED] = listed
         for i in range(len(tokens)):
-            keep(memo, np.int64(2), tokens[i], counts[i])
+            memoize_successor(memo, np.int64(2), tokens[i], counts[i])
 
     spoilt(Packed(memo), tokens, counts)
     recalled(Packed(memo), 2, Packed(into))

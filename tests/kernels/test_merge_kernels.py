@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from twins.kernels import request_order
 
-from ngramkit.kernels.suffix.check import first_misplaced
+from ngramkit.kernels.suffix.check import first_wrong_position
 from ngramkit.kernels.suffix.sort import (
     MAX_EQUAL_TOKENS,
     SHORT_TEXT,
@@ -30,7 +30,7 @@ def text_of(requests):
 
 def misplaced(tokens, suffix_array, separator=SEPARATOR):
     bounds = first_token_of(tokens, separator).astype(np.int64)
-    return first_misplaced(tokens, suffix_array, bounds, merged=True)
+    return first_wrong_position(tokens, suffix_array, bounds, merged=True)
 
 
 @settings(max_examples=80, deadline=None)

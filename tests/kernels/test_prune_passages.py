@@ -9,8 +9,8 @@ from twins import passages as reference
 from ngramkit.kernels.prune_passages import (
     choose_best_per_token,
     new_wanted,
+    raise_worth,
     text_table,
-    want,
     wanted_rows,
 )
 
@@ -31,8 +31,8 @@ def test_choose(some, dearer, passages, joins, budget):
         where = text_table(arrays)
         table = new_wanted(sum(map(len, [*some, *dearer])), ORDERS)
         rows, first = rows_of(arrays), len(some) + len(dearer)
-        want(table, where, rows[len(some) : first], 3, False)
-        want(table, where, rows[: len(some)], 1, False)
+        raise_worth(table, where, rows[len(some) : first], 3, False)
+        raise_worth(table, where, rows[: len(some)], 1, False)
         joined = [i > 0 and join for i, join in enumerate(joins[: len(passages)])]
         found = choose_best_per_token(table, where, rows[first:], np.array(joined, bool), budget)
         worths = reference.wanted(some, ORDERS, 1, False)
@@ -45,7 +45,7 @@ def test_choose(some, dearer, passages, joins, budget):
 def test_wanted_rows(given_texts, grams):
     arrays = [np.array(t, np.uint16) for t in given_texts]
     table = new_wanted(sum(map(len, given_texts)), (2,))
-    want(table, text_table(arrays), rows_of(arrays), 1, True)
+    raise_worth(table, text_table(arrays), rows_of(arrays), 1, True)
     worths = reference.wanted(given_texts, (2,), 1, True)
     found = wanted_rows(table, np.array(grams, np.uint16))
     assert found.tolist() == [worths.get(tuple(gram), 0) for gram in grams]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ngramkit.kernels.blend.counts import clear, new_candidates, row_of
+from ngramkit.kernels.blend.counts import clear_counts, new_candidates, row_of
 from ngramkit.kernels.blend.evidence import (
     TOP_K_ROWS,
     forget,
@@ -22,7 +22,7 @@ def listed(recent_top_k, *tokens_and_p, written=0):
 
 def raised(recent_top_k):
     into, raises = new_candidates(2 * TOP_K_ROWS), np.zeros(2, np.float32)
-    clear.py_func(into)
+    clear_counts.py_func(into)
     for token in (ONE, OTHER):
         row_of.py_func(into, token)
     raise_recent_top_k.py_func(recent_top_k, np.float32(1), into, raises)

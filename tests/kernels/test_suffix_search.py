@@ -8,7 +8,7 @@ from ngramkit.kernels.suffix import search
 from ngramkit.kernels.suffix.search import look_up, shard_table
 from ngramkit.kernels.suffix.sort import sort_shard
 
-narrow = entry(search.narrow.py_func)
+narrow = entry(search.narrow_interval.py_func)
 EVERY = 1 << 62
 
 # small: u16, 70,000: u32; tokens are scaled so that the highest is the vocabulary's last

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 from twins import kernels as reference
 
-from ngramkit.kernels.tree_paths import best_path, paths
+from ngramkit.kernels.tree_paths import best_path, root_to_leaf_paths
 
 
 @st.composite
@@ -14,7 +14,7 @@ def parent_lists(draw):
 @settings(max_examples=60, deadline=None)
 @given(parent_lists())
 def test_paths_are_those_from_the_root_to_the_leaves(parents):
-    nodes, rows, columns = paths(np.array(parents, np.int32))
+    nodes, rows, columns = root_to_leaf_paths(np.array(parents, np.int32))
     expected = reference.tree_paths(parents)
     assert [[n for n in row if n != -2] for row in nodes.tolist()] == expected
     assert all(

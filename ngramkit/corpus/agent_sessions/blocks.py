@@ -44,7 +44,7 @@ RESULTS = {
 TEXTS = {"text", "input_text", "output_text", "reasoning_text", ""}
 
 
-def word(record: Mapping[str, Any], key: str = "type") -> str:
+def text_field(record: Mapping[str, Any], key: str = "type") -> str:
     """Return a text of a record, "" for anything else."""
     value = record.get(key)
     return value if isinstance(value, str) else ""
@@ -75,7 +75,7 @@ class Blocks:
             self._add_block(block, unread)
 
     def _add_block(self, block: Any, unread: Unread) -> None:
-        kind = word(block) if isinstance(block, dict) else ""
+        kind = text_field(block) if isinstance(block, dict) else ""
         if isinstance(block, str):
             self.say(block)
         elif kind == "thinking" and isinstance(block.get("thinking"), str):
@@ -166,14 +166,14 @@ class Call:
 Notation = Callable[[Call], str]
 
 
-def _hermes(call: Call) -> str:
+def _hermes_call(call: Call) -> str:
     return tool_call_text({"name": call.name, "arguments": call.arguments})
 
 
 def _qwen_coder(call: Call) -> str:
     fields = call.fields
     if fields is None:
-        return _hermes(call)
+        return _hermes_call(call)
     lines = ["<tool_call>", f"<function={call.name}>"]
     for key, value in fields.items():
         text = value if isinstance(value, str) else to_json(value)
@@ -181,7 +181,7 @@ def _qwen_coder(call: Call) -> str:
     return "\n".join([*lines, "</function>", "</tool_call>"])
 
 
-def _harmony(call: Call) -> str:
+def _harmony_call(call: Call) -> str:
     text = call.arguments if isinstance(call.arguments, str) else to_json(call.arguments)
     return (
         f"<|start|>assistant<|channel|>commentary to=functions.{call.name} "
@@ -190,7 +190,7 @@ def _harmony(call: Call) -> str:
 
 
 NOTATIONS: tuple[tuple[str, Notation], ...] = (
-    (r"gpt-?oss", _harmony),
+    (r"gpt-?oss", _harmony_call),
     (r"qwen-?3-?coder", _qwen_coder),
 )
 
@@ -198,7 +198,7 @@ NOTATIONS: tuple[tuple[str, Notation], ...] = (
 def notation_of(model: str) -> Notation:
     """Return how a model writes tool calls, by its name."""
     name = model.lower()
-    return next((how for pattern, how in NOTATIONS if re.search(pattern, name)), _hermes)
+    return next((how for pattern, how in NOTATIONS if re.search(pattern, name)), _hermes_call)
 
 
 def said_text(content: Any, unread: Unread) -> str:
@@ -216,7 +216,7 @@ def _part_text(part: Any, unread: Unread) -> str:
     if isinstance(part, str):
         return part
     if isinstance(part, dict):
-        kind = word(part)
+        kind = text_field(part)
         if kind in RESULTS:
             return tool_result_text(result_text(part.get("content"), unread))
         if kind in TEXTS and isinstance(part.get("text"), str):

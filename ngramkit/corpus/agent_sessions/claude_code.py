@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ngramkit.corpus.agent_sessions.blocks import HIDDEN, said_text, word
+from ngramkit.corpus.agent_sessions.blocks import HIDDEN, said_text, text_field
 from ngramkit.corpus.agent_sessions.transcript import NO_SYSTEM, UNKNOWN, Place, Thread, Tree
 from ngramkit.corpus.turns import Unread
 
@@ -45,7 +45,7 @@ CLEARED = "a prompt from which results of tools were cleared"
 
 
 def is_claude_code(record: Mapping[str, Any]) -> bool:
-    kind = word(record)
+    kind = text_field(record)
     if kind in ("user", "assistant"):
         return isinstance(record.get("message"), dict) and not {
             "uuid", "sessionId", "session_id"
@@ -70,7 +70,7 @@ class ClaudeCode:
 
     def read(self, record: Mapping[str, Any]) -> None:
         """Append the answers that the record ends to `ended`. Raises BadTurnError."""
-        kind, message = word(record), record.get("message")
+        kind, message = text_field(record), record.get("message")
         if kind in ("user", "assistant") and isinstance(message, dict):
             if not self._begun:
                 self._begun = True
@@ -96,17 +96,17 @@ class ClaudeCode:
     def _parent(self, record: Mapping[str, Any]) -> Place | None:
         if "parentUuid" in record:
             return self._tree.place(record["parentUuid"])
-        return self._tree.place(self._last.get(_subagent(record)))
+        return self._tree.place(self._last.get(_conversation_of(record)))
 
     def _keep(self, record: Mapping[str, Any], place: Place | None) -> None:
         """Remember the place of a record."""
         name = record.get("uuid")
         if place is not None:
-            self._newest[_subagent(record)] = place
+            self._newest[_conversation_of(record)] = place
         if place is not None and isinstance(name, str):
             self._tree.keep(name, place)
             if "parentUuid" not in record:
-                self._last[_subagent(record)] = name
+                self._last[_conversation_of(record)] = name
 
     # The records.
 
@@ -123,14 +123,14 @@ class ClaudeCode:
         self._keep(record, (thread, thread.place))
 
     def _assistant(self, record: Mapping[str, Any], message: Mapping[str, Any]) -> None:
-        model = word(message, "model")
+        model = text_field(message, "model")
         if model == "<synthetic>" or record.get("isApiErrorMessage") is True:
             self._unread[SYNTHETIC] += 1
             self._keep(record, self._parent(record))
             return
         name, found = _server_id(record, message), self._parent(record)
         if found is None:  # an answer has a prompt, whatever its record names
-            found = self._newest.get(_subagent(record))
+            found = self._newest.get(_conversation_of(record))
         opened = None if found is None else found[0].open
         if found is not None and opened is not None and name and opened.id == name:
             thread = found[0]  # another record of the same answer
@@ -141,7 +141,9 @@ class ClaudeCode:
         opened.blocks.add(message.get("content"), self._unread)
         if opened.blocks.hidden and not was_hidden:
             self._unread[HIDDEN] += 1
-        cut_off = word(message, "stop_reason") in CUT_OFF or record.get("apiError") is not None
+        cut_off = (
+            text_field(message, "stop_reason") in CUT_OFF or record.get("apiError") is not None
+        )
         opened.finished = opened.finished and not cut_off
         self._keep(record, (thread, thread.place - thread.waits))
 
@@ -171,7 +173,7 @@ def _kept_names(metadata: Mapping[str, Any]) -> Sequence[Any]:
     return [segment.get("headUuid"), segment.get("tailUuid")] if isinstance(segment, dict) else []
 
 
-def _subagent(record: Mapping[str, Any]) -> str:
+def _conversation_of(record: Mapping[str, Any]) -> str:
     """Return which conversation of a file a record belongs to, apart from its parent."""
     call = record.get("parent_tool_use_id")  # in stream-json
     return f"{call or ''} {record.get('agentId') or ''} {record.get('isSidechain') is True}"

@@ -28,7 +28,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ngramkit.corpus.agent_sessions.blocks import HIDDEN, NOT_TEXT, result_text, said_text, word
+from ngramkit.corpus.agent_sessions.blocks import (
+    HIDDEN,
+    NOT_TEXT,
+    result_text,
+    said_text,
+    text_field,
+)
 from ngramkit.corpus.agent_sessions.transcript import (
     NO_SYSTEM,
     SUMMARY,
@@ -66,7 +72,7 @@ CONTEXT = ("<", "# AGENTS.md instructions")
 
 
 def is_codex(record: Mapping[str, Any]) -> bool:
-    kind = word(record)
+    kind = text_field(record)
     if kind in RECORDS:
         return isinstance(record.get("payload"), dict)
     if not kind:
@@ -95,7 +101,7 @@ class Codex:
 
     def read(self, record: Mapping[str, Any]) -> None:
         """Append the answers that the record ends to `ended`. Raises BadTurnError."""
-        kind, payload = word(record), record.get("payload")
+        kind, payload = text_field(record), record.get("payload")
         self._time = record.get("timestamp", self._time)
         if kind in RECORDS and isinstance(payload, dict):
             if kind == "response_item":
@@ -103,7 +109,7 @@ class Codex:
             elif kind == "session_meta":
                 self._begin(payload)
             elif kind == "turn_context":
-                self._model = word(payload, "model") or self._model
+                self._model = text_field(payload, "model") or self._model
             elif kind == "compacted":
                 self._compacted(payload)
             else:
@@ -145,7 +151,7 @@ class Codex:
             self._unread[NOT_TEXT] += 1
 
     def _item(self, item: Mapping[str, Any]) -> None:
-        kind = word(item)
+        kind = text_field(item)
         if kind == "message" and item.get("role") == "assistant":
             content = item.get("content")
             self._opened().blocks.add(content, self._unread)
@@ -153,7 +159,7 @@ class Codex:
         elif kind == "reasoning":
             self._think(item, self._opened())
         elif kind in CALLS:
-            self._opened().blocks.call(_called(item), item.get("call_id"))
+            self._opened().blocks.call(_named_call(item), item.get("call_id"))
         elif kind in ("compaction", "compaction_summary", "context_compaction"):
             self._unread[HIDDEN_SUMMARY] += 1
         elif kind not in IGNORED:
@@ -177,7 +183,7 @@ class Codex:
 
     def _say(self, item: Mapping[str, Any]) -> None:
         """Add what answers the model: a message, or the output of a tool."""
-        kind, role = word(item), word(item, "role")
+        kind, role = text_field(item), text_field(item, "role")
         if kind in OUTPUTS:
             output = item.get("output", item.get("tools"))
             text = tool_result_text(result_text(output, self._unread))
@@ -201,7 +207,7 @@ class Codex:
             self._items[item["id"]] = message
 
     def _event(self, event: Mapping[str, Any]) -> None:
-        kind = word(event)
+        kind = text_field(event)
         opened = self._thread.open
         if kind in ENDS:
             self._answers = False
@@ -254,9 +260,9 @@ class Codex:
             self._unread[MISSING] += 1
 
 
-def _called(item: Mapping[str, Any]) -> dict[str, Any]:
+def _named_call(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return a call with its name and arguments."""
-    kind = word(item)
+    kind = text_field(item)
     if kind in ("function_call", "custom_tool_call"):
         return dict(item)
     hidden = {"type", "id", "call_id", "status", "result"}

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ngramkit.corpus.agent_sessions.blocks import HIDDEN, NOT_TEXT, said_text, word
+from ngramkit.corpus.agent_sessions.blocks import HIDDEN, NOT_TEXT, said_text, text_field
 from ngramkit.corpus.agent_sessions.transcript import NO_SYSTEM, UNKNOWN, Place, Tree
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.turns import USER, Unread, tool_result_text
@@ -47,7 +47,7 @@ FAILED = {"error", "aborted"}
 
 
 def is_pi(record: Mapping[str, Any]) -> bool:
-    kind = word(record)
+    kind = text_field(record)
     if kind == "session":
         return isinstance(record.get("id"), str)
     message = record.get("message")
@@ -65,7 +65,7 @@ class Pi:
 
     def read(self, record: Mapping[str, Any]) -> None:
         """Append the answers that the entry ends to `ended`. Raises BadTurnError."""
-        kind, message = word(record), record.get("message")
+        kind, message = text_field(record), record.get("message")
         self._count += 1
         if kind == "session":
             self._unread[NO_SYSTEM] += 1
@@ -88,7 +88,7 @@ class Pi:
         if place is None:
             place = self._tree.continued(None), 0
         self._newest = place
-        self._tree.keep(record.get("id", _numbered(self._count - 1)), place)
+        self._tree.keep(record.get("id", _name_by_number(self._count - 1)), place)
 
     def end(self) -> None:
         self._tree.end()
@@ -98,7 +98,7 @@ class Pi:
     def _message(
         self, record: Mapping[str, Any], message: Mapping[str, Any], parent: Place | None
     ) -> Place | None:
-        role, content = word(message, "role"), message.get("content")
+        role, content = text_field(message, "role"), message.get("content")
         if role == "assistant":
             return self._answer(record, message, parent)
         if role in ("toolResult", "tool"):
@@ -131,8 +131,10 @@ class Pi:
     ) -> Place:
         thread = self._tree.continued(parent)
         time = message.get("timestamp", record.get("timestamp"))
-        opened = thread.answer(word(message, "responseId"), word(message, "model"), time)
-        if thought := word(message, "reasoningContent"):
+        opened = thread.answer(
+            text_field(message, "responseId"), text_field(message, "model"), time
+        )
+        if thought := text_field(message, "reasoningContent"):
             opened.blocks.think(thought)
         content = message.get("content")
         opened.blocks.add([] if content is None else content, self._unread)
@@ -144,13 +146,13 @@ class Pi:
                 self._unread[NOT_TEXT] += 1
         if opened.blocks.hidden:
             self._unread[HIDDEN] += 1
-        opened.finished = word(message, "stopReason") not in {*FAILED, "length"}
+        opened.finished = text_field(message, "stopReason") not in {*FAILED, "length"}
         return thread, thread.place
 
     def _compacted(self, record: Mapping[str, Any], parent: Place | None) -> Place:
         new = self._tree.compacted()
         kept: Sequence[Message] = ()
-        first = record.get("firstKeptEntryId", _numbered(record.get("firstKeptEntryIndex")))
+        first = record.get("firstKeptEntryId", _name_by_number(record.get("firstKeptEntryIndex")))
         begin = self._tree.place(first)
         if parent is not None and begin is not None:
             kept = parent[0].since(begin[1] - 1)[: parent[1] - begin[1] + 1]
@@ -165,7 +167,7 @@ class Pi:
         return ""
 
 
-def _numbered(count: Any) -> str:
+def _name_by_number(count: Any) -> str:
     """Return the name of an entry without an id."""
     return f"#{count}"
 

@@ -100,9 +100,9 @@ def _holds_session(files: FileSource, part: int) -> bool:
                 head = file.read(JSON_HEAD_BYTES)
                 if b'"session"' not in head:
                     return False
-                whole = unpacking.whole(file, unpacking.MAX_DOCUMENT, str(path), head)
+                whole = unpacking.read_whole(file, unpacking.MAX_DOCUMENT, str(path), head)
                 return _is_session(whole, str(path))
-            lines = unpacking.lines(file, unpacking.MAX_DOCUMENT, str(path))
+            lines = unpacking.non_blank_lines(file, unpacking.MAX_DOCUMENT, str(path))
             return any(_is_session(line, str(path)) for _, line in islice(lines, INSPECTED_LINES))
     except (InputError, *unpacking.ERRORS):
         return False  # reading reports the error

@@ -27,20 +27,20 @@ QUERIES_AT_ONCE = 256  # prompt rows at a time, if attention has a softcap or si
 
 
 @contextmanager
-def attending(model: Any) -> Iterator[None]:
+def using_specache_attention(model: Any) -> Iterator[None]:
     """Make the model use this attention in the context; each pass sets RUN."""
     AttentionInterface.register(ATTENTION_NAME, attend)
     AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
     config = model.config.get_text_config()
     before = config._attn_implementation
-    _set(model, ATTENTION_NAME)
+    _set_attention(model, ATTENTION_NAME)
     try:
         yield
     finally:
-        _set(model, before)
+        _set_attention(model, before)
 
 
-def _set(model: Any, name: str) -> None:
+def _set_attention(model: Any, name: str) -> None:
     logger = logging.getLogger("transformers.modeling_utils")
     level = logger.level
     logger.setLevel(logging.CRITICAL)  # the first pass shows whether the model uses it
@@ -80,7 +80,7 @@ def attend(
         specache.take_weights(module)
         return call.in_pieces(query, key, value, attention_mask), None
     weights = call.weights(query, key, attention_mask)
-    out = _weighted(weights, value)
+    out = _weighted_values(weights, value)
     specache.take_weights(module, weights, lambda exact: call.weights(query, exact, attention_mask))
     return out, None
 
@@ -99,7 +99,7 @@ class _Call:
         scores = (grouped @ key[0].mT * self._scaling).view(heads, -1, rows, n)
         if self._softcap is not None:
             scores = torch.tanh(scores / self._softcap) * self._softcap
-        scores = scores.masked_fill(~_seen(mask, rows, n, last, scores.device), -math.inf)
+        scores = scores.masked_fill(~_visible_rows(mask, rows, n, last, scores.device), -math.inf)
         exact = scores if scores.dtype == torch.float64 else scores.float()
         if self._sinks is None:
             return exact.softmax(-1)
@@ -115,17 +115,17 @@ class _Call:
             rows = query[:, :, begin : begin + QUERIES_AT_ONCE]
             end = begin + rows.shape[2]
             part = mask[:, :, begin:end] if mask is not None else None
-            out.append(_weighted(self.weights(rows, key, part, end), value))
+            out.append(_weighted_values(self.weights(rows, key, part, end), value))
         return torch.cat(out, 1)
 
 
-def _weighted(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def _weighted_values(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     heads, group, rows, n = weights.shape
     out = weights.to(value.dtype).reshape(heads, group * rows, n) @ value[0]
     return out.view(1, heads * group, rows, -1).transpose(1, 2).contiguous()
 
 
-def _seen(
+def _visible_rows(
     mask: torch.Tensor | None, rows: int, n: int, last: int, device: torch.device
 ) -> torch.Tensor:
     """Return bool[rows, n]; without a mask, causal up to `last`, or n for -1."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ngramkit.basics.arguments import check_fields
-from ngramkit.basics.errors import UsageError, meant, require_between
+from ngramkit.basics.errors import UsageError, hint_for_unknown, require_between
 
 BITS = (1, 2)
 CACHES = ("full", "low-bit", "specache")
@@ -39,7 +39,7 @@ class SpeCache:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for bits in _each(self.bits):
+        for bits in _as_sequence(self.bits):
             if bits not in BITS:
                 raise UsageError(f"bits must be 1 or 2, got {bits!r}", option="bits")
         require_between("residual", self.residual, 0)
@@ -48,7 +48,7 @@ class SpeCache:
             raise UsageError(
                 f"group must be a multiple of {PER_BYTE}, got {self.group}", option="group"
             )
-        pairs = _each(self.top_k)
+        pairs = _as_sequence(self.top_k)
         if not pairs or not all(isinstance(k, int) and k >= 0 for k in pairs):
             raise UsageError(f"top_k must be 0 or more, got {self.top_k!r}", option="top_k")
         if self.speculative not in ("model", "drafter"):
@@ -82,7 +82,7 @@ class SpeCache:
 
     @property
     def fetches(self) -> bool:
-        return max(_each(self.top_k)) > 0
+        return max(_as_sequence(self.top_k)) > 0
 
 
 def cache_of(name: str, options: SpeCache) -> SpeCache | None:
@@ -91,7 +91,9 @@ def cache_of(name: str, options: SpeCache) -> SpeCache | None:
     Raises UsageError for another name.
     """
     if name not in CACHES:
-        raise UsageError(f"unknown cache {name!r}", meant(str(name), CACHES), option="cache")
+        raise UsageError(
+            f"unknown cache {name!r}", hint_for_unknown(str(name), CACHES), option="cache"
+        )
     if name == "full":
         return None
     return options if name == "specache" else options.without_fetching()
@@ -106,5 +108,5 @@ def require_no_drafts(options: SpeCache, drafter: object) -> None:
         )
 
 
-def _each(value: int | Sequence[int]) -> Sequence[int]:
+def _as_sequence(value: int | Sequence[int]) -> Sequence[int]:
     return value if isinstance(value, list | tuple) else [value]  # type: ignore[list-item]

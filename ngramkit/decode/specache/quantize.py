@@ -80,8 +80,8 @@ def quantize(numbers: torch.Tensor, kind: str, bits: int, group: int) -> Block:
     """Quantise `numbers` [heads, tokens, dim]; for keys, whole groups of tokens."""
     heads, tokens, dim = numbers.shape
     exact = numbers if numbers.dtype == torch.float64 else numbers.float()
-    groups = _grouped(exact.contiguous(), kind, group)
-    axis = _axis(kind)
+    groups = _in_groups(exact.contiguous(), kind, group)
+    axis = _group_axis(kind)
     low, high = groups.amin(axis, keepdim=True), groups.amax(axis, keepdim=True)
     if bits == 1:
         zero, scale = (3 * low + high) / 4, (high - low) / 2
@@ -92,36 +92,38 @@ def quantize(numbers: torch.Tensor, kind: str, bits: int, group: int) -> Block:
     codes = (
         torch.nan_to_num(steps, 0.0, 0.0, 0.0).round_().clamp_(0, (1 << bits) - 1).to(torch.uint8)
     )
-    packed = _pack(codes.reshape(heads, tokens, dim), bits)
+    packed = _pack_codes(codes.reshape(heads, tokens, dim), bits)
     return Block(packed, scale.squeeze(axis), zero.squeeze(axis))
 
 
 def dequantize_into(out: torch.Tensor, block: Block, kind: str, bits: int, group: int) -> None:
     """Dequantise `block` into `out` [heads, tokens, dim]."""
-    axis = _axis(kind)
-    codes = embedding(block.codes.int(), _codes(bits, out.dtype, out.device)).flatten(-2)
+    axis = _group_axis(kind)
+    codes = embedding(block.codes.int(), _codes_by_byte(bits, out.dtype, out.device)).flatten(-2)
     scale, zero = (part.unsqueeze(axis).to(out.dtype) for part in (block.scale, block.zero))
-    torch.addcmul(zero, scale, _grouped(codes, kind, group), out=_grouped(out, kind, group))
+    torch.addcmul(zero, scale, _in_groups(codes, kind, group), out=_in_groups(out, kind, group))
 
 
 @cache
-def _codes(bits: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def _codes_by_byte(bits: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return the codes in every byte, [256, 8 / bits]: a lookup takes a third of shifting."""
-    return _unpack(torch.arange(256, dtype=torch.uint8, device=device)[:, None], bits).to(dtype)
+    return _unpack_codes(torch.arange(256, dtype=torch.uint8, device=device)[:, None], bits).to(
+        dtype
+    )
 
 
-def _grouped(numbers: torch.Tensor, kind: str, group: int) -> torch.Tensor:
+def _in_groups(numbers: torch.Tensor, kind: str, group: int) -> torch.Tensor:
     heads, tokens, dim = numbers.shape
     if kind == KEYS:
         return numbers.view(heads, tokens // group, group, dim)
     return numbers.view(heads, tokens, dim // group, group)
 
 
-def _axis(kind: str) -> int:
+def _group_axis(kind: str) -> int:
     return 2 if kind == KEYS else 3
 
 
-def _pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
+def _pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
     """Pack uint8 [..., dim] -> uint8 [..., dim * bits / 8]."""
     apart = codes.view(*codes.shape[:-1], -1, 8 // bits)
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=codes.device)
@@ -129,6 +131,6 @@ def _pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
     return packed
 
 
-def _unpack(packed: torch.Tensor, bits: int) -> torch.Tensor:
+def _unpack_codes(packed: torch.Tensor, bits: int) -> torch.Tensor:
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=packed.device)
     return ((packed.unsqueeze(-1) >> shifts) & ((1 << bits) - 1)).flatten(-2)

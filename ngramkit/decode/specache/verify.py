@@ -14,7 +14,7 @@ import torch
 
 from ngramkit.basics.errors import InputError
 from ngramkit.decode.cache import InPlaceCache
-from ngramkit.decode.specache.attention import CURRENT_RUN, attending
+from ngramkit.decode.specache.attention import CURRENT_RUN, using_specache_attention
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.prefetching_cache import SpeCacheRun
 from ngramkit.decode.specache.store import copies_for
@@ -79,7 +79,7 @@ class SpeCacheVerifier:
         self.run = SpeCacheRun(options, layers, room=room, copies=copies)
         self._speculative: torch.Tensor | None = None
         self._open = ExitStack()
-        self._open.enter_context(attending(model))
+        self._open.enter_context(using_specache_attention(model))
 
     def close(self) -> None:
         self._open.close()

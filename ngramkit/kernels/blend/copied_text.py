@@ -166,11 +166,11 @@ def step_places(before, places, token, edits):
             place[LOST] += 1
             if place[LOST] > LONG_LOST:
                 place[ANCHOR] = -1
-    _choose(places[len(places) - 2], places[len(places) - 1])
+    _choose_reference(places[len(places) - 2], places[len(places) - 1])
 
 
 @part
-def _choose(reference, alternative):
+def _choose_reference(reference, alternative):
     """Go on at the alternative if only that was right; forget it if it was wrong."""
     if alternative[NEXT] >= 0 and reference[NEXT] < 0:
         copy_place(alternative, reference)

@@ -20,8 +20,8 @@ from ngramkit.kernels.packed_arguments import load_i64, unsigned_at
 from ngramkit.kernels.suffix.search import (
     SIZE as TEXT_SIZE,
     VOCABULARY,
-    bucket,
-    narrow,
+    first_token_interval,
+    narrow_interval,
     position_at,
     token_at,
 )
@@ -93,7 +93,7 @@ def new_candidates(vocabulary: int) -> Candidates:
 
 
 @part
-def clear(into):
+def clear_counts(into):
     into.state[0] = 0
     into.state[1] += 1
     into.longest[0, MATCH_LENGTH] = into.longest[1, MATCH_LENGTH] = 0
@@ -130,7 +130,7 @@ def listed_row(into, token):
 
 
 @part
-def count(into, token, first, last):
+def count_token(into, token, first, last):
     row = row_of(into, token)
     for column in range(first, last + 1):
         into.totals[column] += 1
@@ -188,7 +188,7 @@ def _shard_of(tokens: Array, size: int, vocabulary: int) -> Array:
     return np.array([[tokens.ctypes.data, tokens.itemsize, 0, 0, 0, vocabulary, size]], np.int64)
 
 
-def grown(live: Live, capacity: int) -> Live:
+def grown_context(live: Live, capacity: int) -> Live:
     more = capacity - len(live.tokens)
     tokens = np.concatenate([live.tokens, np.empty(more, np.int32)])
     return live._replace(
@@ -231,7 +231,7 @@ def count_live(live, size, recent, into, hops):
             into.longest[0, MATCH_LENGTH], into.longest[0, MATCH_NEXT] = match, position + 1
         last = N_LEVELS + HIGHEST_LEVEL[min(match, MAX_COUNTED_CONTEXT)]
         if live.tokens[position + 1] < separator:
-            row = count(into, live.tokens[position + 1], N_LEVELS, last)
+            row = count_token(into, live.tokens[position + 1], N_LEVELS, last)
             if row >= 0 and into.newest[row] == NEVER:
                 into.newest[row] = position
         position = np.int64(live.previous[position])
@@ -306,17 +306,17 @@ def begin_row(memo, slot, key, total):
 
 
 @part
-def _listed(tokens):
+def _successors_listed(tokens):
     """Return a row's number of successors; concurrent writers may count too many."""
     return min(np.int64(tokens[LISTED]), MEMOIZED_SUCCESSORS)
 
 
 @part
-def keep(memo, slot, token, estimate):
+def memoize_successor(memo, slot, token, estimate):
     """Insert a successor (float32 `estimate`) into a row's list, sorted by count."""
     tokens, counts = memo.tokens[slot], memo.counts[slot]
     tokens[DISTINCT] += 1
-    at = FIRST + _listed(tokens)
+    at = FIRST + _successors_listed(tokens)
     if at == FIRST + MEMOIZED_SUCCESSORS:
         if counts[at - 1] >= estimate:
             return
@@ -330,11 +330,11 @@ def keep(memo, slot, token, estimate):
 
 
 @part
-def recall(memo, slot, into, column):
+def recall_successors(memo, slot, into, column):
     tokens, counts = memo.tokens[slot], memo.counts[slot]
     into.totals[column] += counts[TOTAL]
     into.distinct[column] += tokens[DISTINCT]
-    for i in range(FIRST, FIRST + _listed(tokens)):
+    for i in range(FIRST, FIRST + _successors_listed(tokens)):
         row = row_of(into, tokens[i])
         if row >= 0:
             into.counts[row, column] += counts[i]
@@ -370,7 +370,7 @@ def _pair_rows(rows: int, shards: int) -> int:
 
 
 @part
-def descend(corpus, parent, child, recent, scan):
+def narrow_intervals(corpus, parent, child, recent, scan):
     """Set the intervals of all orders of `recent` from those of the context one token shorter.
 
     `parent`, `child` int64[MAX_COUNTED_CONTEXT + 1, shards, 2]. After an order with at most `scan`
@@ -379,24 +379,24 @@ def descend(corpus, parent, child, recent, scan):
     table, token, width = corpus.table, np.int64(recent[0]), scan + 1
     for order in range(1, MAX_COUNTED_CONTEXT + 1):
         if order == 2 and width > scan:
-            width = _pair(corpus, child[2], recent)
+            width = _search_pair(corpus, child[2], recent)
             continue
         searched = width > scan
         width = np.int64(0)
         for s in range(len(table)):
             low, high = np.int64(0), np.int64(0)
             if searched and order == 1:
-                low, high = bucket(table[s], token)
+                low, high = first_token_interval(table[s], token)
             elif searched:
                 low, high = parent[order - 1, s, 0], parent[order - 1, s, 1]
                 if low < high:
-                    low, high = narrow(table[s], low, high, order - 1, token)
+                    low, high = narrow_interval(table[s], low, high, order - 1, token)
             child[order, s, 0], child[order, s, 1] = low, high
             width += high - low
 
 
 @part
-def _pair(corpus, child, recent):
+def _search_pair(corpus, child, recent):
     """Set the last two tokens' intervals, memoized as the widest searches; return their width."""
     key = hash_recent(recent, 2)
     slot = slot_of(key, len(corpus.pair_keys))
@@ -405,9 +405,9 @@ def _pair(corpus, child, recent):
     width = np.int64(0)
     for s in range(len(table)):
         if not memoized:
-            low, high = bucket(table[s], np.int64(recent[1]))
+            low, high = first_token_interval(table[s], np.int64(recent[1]))
             if low < high:
-                low, high = narrow(table[s], low, high, 1, np.int64(recent[0]))
+                low, high = narrow_interval(table[s], low, high, 1, np.int64(recent[0]))
             pairs[slot, s, 0], pairs[slot, s, 1] = low, high
         child[s, 0], child[s, 1] = pairs[slot, s, 0], pairs[slot, s, 1]
         width += child[s, 1] - child[s, 0]
@@ -416,7 +416,7 @@ def _pair(corpus, child, recent):
 
 
 @part
-def _width(corpus, intervals):
+def _width_of_intervals(corpus, intervals):
     width = np.int64(0)
     for s in range(len(corpus.table)):
         width += intervals[s, 1] - intervals[s, 0]
@@ -430,9 +430,9 @@ def longest_order(corpus, intervals, scan):
     If they occur more than `scan` times, round down to a level: only levels are sampled.
     """
     order = np.int64(MAX_COUNTED_CONTEXT)
-    while order > 0 and _width(corpus, intervals[order]) == 0:
+    while order > 0 and _width_of_intervals(corpus, intervals[order]) == 0:
         order -= 1
-    if order > 0 and _width(corpus, intervals[order]) > scan:
+    if order > 0 and _width_of_intervals(corpus, intervals[order]) > scan:
         return LEVELS[HIGHEST_LEVEL[order]]
     return order
 
@@ -442,12 +442,14 @@ def count_corpus(corpus, order, intervals, recent, into, scan, sample, most):
     """Count what followed the last `order` or more tokens; `most` tokens are compared."""
     level = HIGHEST_LEVEL[order]
     while order <= MAX_COUNTED_CONTEXT:
-        width = _width(corpus, intervals[order])
+        width = _width_of_intervals(corpus, intervals[order])
         if width == 0:
             return
         if width <= scan:
             for s in range(len(corpus.table)):
-                _read(corpus.table[s], s, intervals[order, s], order, recent, most, into, level)
+                _read_occurrences(
+                    corpus.table[s], s, intervals[order, s], order, recent, most, into, level
+                )
             return
         if LEVELS[level] == order:
             _count_sampled(corpus, order, width, intervals, recent, into, sample, level)
@@ -456,7 +458,7 @@ def count_corpus(corpus, order, intervals, recent, into, scan, sample, most):
 
 
 @part
-def _read(shard, s, interval, order, recent, most, into, first):
+def _read_occurrences(shard, s, interval, order, recent, most, into, first):
     width = interval[1] - interval[0]
     positions, tokens = into.positions, into.successors
     # Independent loads, so that the memory serves many at once.
@@ -472,7 +474,7 @@ def _read(shard, s, interval, order, recent, most, into, first):
             before -= 1
         last = HIGHEST_LEVEL[min(match, MAX_COUNTED_CONTEXT)]
         if tokens[i] < shard[VOCABULARY]:
-            count(into, tokens[i], first, last)
+            count_token(into, tokens[i], first, last)
             _keep_longest(into.longest[1], match, s, positions[i] + order)
         else:  # the document ends here
             for column in range(first, last + 1):
@@ -493,12 +495,14 @@ def _count_sampled(corpus, order, width, intervals, recent, into, sample, level)
     slot = slot_of(key, len(memo.keys))
     if memo.keys[slot] != key:
         begin_row(memo, slot, key, np.float32(width))
-        _sample(corpus, intervals[order], order, width, sample // SAMPLE_DIVISOR[order], slot, into)
-    recall(memo, slot, into, level)
+        _sample_occurrences(
+            corpus, intervals[order], order, width, sample // SAMPLE_DIVISOR[order], slot, into
+        )
+    recall_successors(memo, slot, into, level)
 
 
 @part
-def _sample(corpus, intervals, order, width, sample, slot, into):
+def _sample_occurrences(corpus, intervals, order, width, sample, slot, into):
     table, memo, positions = corpus.table, corpus.memo, into.positions
     done, before = 0, 0
     for s in range(len(table)):
@@ -508,12 +512,12 @@ def _sample(corpus, intervals, order, width, sample, slot, into):
             index = intervals[s, 0] + done * width // sample - before
             positions[done] = position_at(table[s], index)
             done += 1
-        _runs(table[s], into, begun, done, order, memo, slot, width / sample)
+        _count_runs(table[s], into, begun, done, order, memo, slot, width / sample)
         before = high
 
 
 @part
-def _runs(shard, into, first, last, order, memo, slot, worth):
+def _count_runs(shard, into, first, last, order, memo, slot, worth):
     tokens = into.successors
     for i in range(first, last):
         tokens[i] = token_at(shard, into.positions[i] + order)
@@ -521,7 +525,7 @@ def _runs(shard, into, first, last, order, memo, slot, worth):
     for i in range(first + 1, last + 1):
         if i == last or tokens[i] != tokens[begin]:
             if tokens[begin] < shard[VOCABULARY]:
-                keep(memo, slot, tokens[begin], np.float32((i - begin) * worth))
+                memoize_successor(memo, slot, tokens[begin], np.float32((i - begin) * worth))
             begin = i
 
 
@@ -563,16 +567,16 @@ def count_frozen(frozen, recent, into, second):
         if memo.keys[slot] != key:
             _look_up(where, recent, order, more, memo, slot, key, second)
         if memo.tokens[slot, LISTED]:
-            recall(memo, slot, into, level)
+            recall_successors(memo, slot, into, level)
 
 
 @part
 def _look_up(where, recent, order, more, memo, slot, key, second):
-    row = _find(where, recent, order)
+    row = _find_leader(where, recent, order)
     if row < 0:
         begin_row(memo, slot, key, np.float32(0))
         return
-    clear(second)
+    clear_counts(second)
     total = np.float32(0)
     begin = max(load_i64(where[OFFSETS], row), 0)  # a damaged file must not lead outside
     for index in range(begin, min(load_i64(where[OFFSETS], row + 1), where[FOLLOWERS_SIZE])):
@@ -591,24 +595,28 @@ def _look_up(where, recent, order, more, memo, slot, key, second):
         total = np.float32(unsigned_at(where[LEADER_COUNTS], where[LEADER_COUNT_BYTES], row))
     begin_row(memo, slot, key, np.float32(total))
     for successor in range(second.state[0]):
-        keep(memo, slot, second.tokens[successor], second.counts[successor, 0])
+        memoize_successor(memo, slot, second.tokens[successor], second.counts[successor, 0])
 
 
 @part
-def _find(where, recent, order):
+def _find_leader(where, recent, order):
     """Return the row of the leader that the last `order` tokens begin with, or -1."""
     low, high = np.int64(0), where[SIZE]
     while low < high:
         middle = (low + high) >> 1
-        if _order(where, middle, recent, order) < 0:
+        if _compare_leader(where, middle, recent, order) < 0:
             low = middle + 1
         else:
             high = middle
-    return low if low < where[SIZE] and _order(where, low, recent, order) == 0 else np.int64(-1)
+    return (
+        low
+        if low < where[SIZE] and _compare_leader(where, low, recent, order) == 0
+        else np.int64(-1)
+    )
 
 
 @part
-def _order(where, row, recent, order):
+def _compare_leader(where, row, recent, order):
     for i in range(where[LEADER_LEN]):
         token = unsigned_at(where[LEADERS], where[ID_BYTES], row * where[LEADER_LEN] + i)
         difference = token - recent[order - 1 - i]

@@ -32,8 +32,8 @@ from ngramkit.kernels.blend.mixture import (
     RIGHT,
     SURENESS_CLASSES,
     USED,
-    consult,
-    sureness,
+    mix_in_prediction,
+    sureness_class,
 )
 from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.ngrammys import probabilities_by_bits
@@ -168,20 +168,20 @@ def learn_evidence(
     """
     count_likeliest(evidence.chosen, written, tokens, parents, top_ids, top_log_probs)
     for row in range(len(tokens) - 1, -1, -1):  # likelier nodes overwrite others
-        _context(recent, tokens, parents, row, scratch)
+        _context_of_row(recent, tokens, parents, row, scratch)
         if scratch[SKIP_GRAM_LENGTH - 1] >= 0:
-            _keep(evidence, hash_skip_gram(scratch), top_ids[row], top_log_probs[row])
+            _keep_top_k(evidence, hash_skip_gram(scratch), top_ids[row], top_log_probs[row])
     for row in range(len(tokens)):
-        _context(recent, tokens, parents, row, scratch)
+        _context_of_row(recent, tokens, parents, row, scratch)
         for order in range(1, ORDERS + 1):
             if scratch[order - 1] >= 0:
-                _keep(evidence, hash_recent(scratch, order), top_ids[row], top_log_probs[row])
+                _keep_top_k(evidence, hash_recent(scratch, order), top_ids[row], top_log_probs[row])
     list_top_k(evidence.recent_top_k, len(written), top_ids, top_log_probs)
     gather_siblings(evidence.siblings, now, written, tokens, parents, top_ids, top_log_probs)
 
 
 @part
-def _context(recent, tokens, parents, row, newest):
+def _context_of_row(recent, tokens, parents, row, newest):
     """Fill `newest` with the last tokens of a row's context, newest first."""
     at = row
     for i in range(len(newest)):
@@ -194,7 +194,7 @@ def _context(recent, tokens, parents, row, newest):
 
 
 @part
-def _keep(evidence, key, ids, log_probs):
+def _keep_top_k(evidence, key, ids, log_probs):
     slot = slot_of(key, len(evidence.keys))
     evidence.keys[slot] = key
     for i in range(KEPT_CANDIDATES):
@@ -222,11 +222,11 @@ def count_likeliest(chosen, written, tokens, parents, top_ids, top_log_probs):
         for i in range(top_ids.shape[1]):
             if top_ids[row, i] == token and top_log_probs[row, i] >= top_log_probs[row, 0]:
                 chosen[LIKELIEST] += 1
-        row = np.int64(child(row, token, tokens, parents))
+        row = np.int64(child_of(row, token, tokens, parents))
 
 
 @part
-def child(row, token, tokens, parents):
+def child_of(row, token, tokens, parents):
     """Return the node of `token` below `row`, or -1."""
     for node in range(row + 1, len(tokens) if row >= 0 else 0):
         if parents[node] == row and tokens[node] == token:
@@ -258,12 +258,12 @@ def gather_siblings(siblings, now, written, tokens, parents, top_ids, top_log_pr
         siblings.after[i] = now[i]
     row, last, nodes, count, whole = 0, written[-1], 0, 0, np.float32(0)
     for i in range(len(written) - 1):
-        row = child(row, written[i], tokens, parents)
+        row = child_of(row, written[i], tokens, parents)
     for node in range(row + 1, len(tokens) if row >= 0 else 0):
         if parents[node] != row or tokens[node] == last or nodes == MAX_SIBLINGS:
             continue
         weight = LEAST_WEIGHT + _p_of(tokens[node], top_ids[row], top_log_probs[row])
-        count = _add(siblings, count, weight, top_ids[node], top_log_probs[node])
+        count = _add_siblings(siblings, count, weight, top_ids[node], top_log_probs[node])
         whole += weight
         nodes += 1
     siblings.tokens[count] = -1
@@ -281,7 +281,7 @@ def _p_of(token, ids, log_probs):
 
 
 @part
-def _add(siblings, count, weight, ids, log_probs):
+def _add_siblings(siblings, count, weight, ids, log_probs):
     for i in range(len(ids)):
         if ids[i] < 0:
             break
@@ -322,29 +322,31 @@ def follows_siblings(siblings, recent):
 def mix_in_evidence(evidence, bigram, recent, into, p, written):
     """Mix evidence of siblings, skip-gram and longest context into p float32[CANDIDATES].
 
-    `written` as in `mixture.consult`.
+    `written` as in `mixture.mix_in_prediction`.
     """
     siblings = evidence.siblings
     if follows_siblings(siblings, recent):
-        account = evidence.trust[SIBLINGS, sureness(into, p)]
-        consult(account, siblings.tokens, siblings.p, into, p, written)
-    order, row = _longest(evidence, bigram, recent)
+        account = evidence.trust[SIBLINGS, sureness_class(into, p)]
+        mix_in_prediction(account, siblings.tokens, siblings.p, into, p, written)
+    order, row = _longest_context(evidence, bigram, recent)
     if order < ORDERS and recent[SKIP_GRAM_LENGTH - 1] >= 0:
-        skip_gram = _row(evidence, hash_skip_gram(recent))
+        skip_gram = _row_of_key(evidence, hash_skip_gram(recent))
         if skip_gram >= 0:
-            account = evidence.trust[SKIP_GRAM, sureness(into, p)]
-            consult(account, evidence.tokens[skip_gram], evidence.p[skip_gram], into, p, written)
+            account = evidence.trust[SKIP_GRAM, sureness_class(into, p)]
+            mix_in_prediction(
+                account, evidence.tokens[skip_gram], evidence.p[skip_gram], into, p, written
+            )
     if order >= 0:
-        account = evidence.trust[order, sureness(into, p)]
-        consult(account, evidence.tokens[row], evidence.p[row], into, p, written)
+        account = evidence.trust[order, sureness_class(into, p)]
+        mix_in_prediction(account, evidence.tokens[row], evidence.p[row], into, p, written)
 
 
 @part
-def _longest(evidence, bigram, recent):
+def _longest_context(evidence, bigram, recent):
     """Return the order and the row of the longest known context, or -1, 0."""
     for order in range(ORDERS, 0, -1):
         if recent[order - 1] >= 0:
-            row = _row(evidence, hash_recent(recent, order))
+            row = _row_of_key(evidence, hash_recent(recent, order))
             if row >= 0:
                 return np.int64(order), row
     token = np.int64(recent[0])
@@ -364,7 +366,7 @@ def _longest(evidence, bigram, recent):
 
 
 @part
-def _row(evidence, key):
+def _row_of_key(evidence, key):
     slot = slot_of(key, len(evidence.keys))
     return slot if evidence.keys[slot] == key else np.int64(-1)
 
@@ -397,7 +399,7 @@ def sharpen(evidence, recent, into, p):
 
 @part
 def _raise_known(evidence, key, weight, into):
-    row = _row(evidence, key)
+    row = _row_of_key(evidence, key)
     if row >= 0:
         raise_listed(evidence.tokens[row], evidence.beyond[row], weight, into, evidence.raises)
 

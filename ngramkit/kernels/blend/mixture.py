@@ -32,7 +32,7 @@ from ngramkit.kernels.blend.counts import (
     SCAN,
     SIZE,
     SearchedCorpus,
-    clear,
+    clear_counts,
     count_corpus,
     count_frozen,
     count_live,
@@ -76,7 +76,7 @@ class Weights(NamedTuple):
     token_out: Array  # [R + 1], the last scales log p
 
 
-def widened(weights: Weights) -> Weights:
+def pad_gates(weights: Weights) -> Weights:
     more = 0, WIDTH - GATES
     return weights._replace(
         gate_out=np.pad(weights.gate_out, ((0, 0), more)),
@@ -172,7 +172,7 @@ def weighted_counts(gates, counts):
 
 
 @part
-def correct(weights, into, live, size, shares, least, none, scratch):
+def calibrate(weights, into, live, size, shares, least, none, scratch):
     """Correct scratch.p for what counts do not show; normalise it with all other tokens.
 
     `none` corrects the other tokens. Candidates well below `least` are not corrected. `shares`
@@ -191,7 +191,7 @@ def correct(weights, into, live, size, shares, least, none, scratch):
             token_features_of(
                 into, row, live, size, shares[into.tokens[row]], log_p, token_features
             )
-            p[row] = np.exp(correct_log_p(weights, token_features, log_p, scratch.units))
+            p[row] = np.exp(calibrated_log_p(weights, token_features, log_p, scratch.units))
         total += p[row]
     for row in range(rows):
         p[row] /= total
@@ -214,7 +214,7 @@ def token_features_of(into, row, live, size, share, log_p, x):
 
 
 @part
-def correct_log_p(weights, x, log_p, units):
+def calibrated_log_p(weights, x, log_p, units):
     apply_layer(x, weights.token_in, weights.token_bias, units)
     y = log_p * weights.token_out[len(units)]
     for h in range(len(units)):
@@ -228,7 +228,7 @@ def correct_log_p(weights, x, log_p, units):
 @part
 def count_sources(sources, intervals, recent, size):
     into, limits = sources.into, sources.limits
-    clear(into)
+    clear_counts(into)
     if len(sources.corpus.table):
         into.state[2] = DATASTORE
         count_corpus(
@@ -264,7 +264,7 @@ def mix_counts(sources, intervals, recent, size):
 
 
 @part
-def sureness(into, p):
+def sureness_class(into, p):
     highest = np.float32(0)
     for row in range(into.state[0]):
         highest = max(highest, p[row])
@@ -272,15 +272,15 @@ def sureness(into, p):
 
 
 @part
-def consult(account, tokens, theirs, into, p, written):
+def mix_in_prediction(account, tokens, theirs, into, p, written):
     """Mix a prediction in, after crediting it with the token that followed, `written`, or -1."""
     if written >= 0:
-        _judge(account, tokens, theirs, into, p, written)
+        _mix_by_trust(account, tokens, theirs, into, p, written)
     mix_in(account, tokens, theirs, into, p)
 
 
 @part
-def _judge(account, tokens, theirs, into, p, written):
+def _mix_by_trust(account, tokens, theirs, into, p, written):
     if written >= len(into.rows) - 1:
         return
     credit = UNSEEN_PROBABILITY
@@ -328,7 +328,7 @@ class HistoryCorpus(NamedTuple):
     corpus: SearchedCorpus
     tokens: Array  # int32[MAX_CONTINUATIONS], -1 ends them
     p: Array  # float32[MAX_CONTINUATIONS]
-    trust: Array  # float64[N_LEVELS, OCCURRENCE_CLASSES, 2], see `consult`
+    trust: Array  # float64[N_LEVELS, OCCURRENCE_CLASSES, 2], see `mix_in_prediction`
 
 
 def new_history(corpus: SearchedCorpus) -> HistoryCorpus:
@@ -344,17 +344,17 @@ def new_history(corpus: SearchedCorpus) -> HistoryCorpus:
 
 @part
 def mix_in_history(history, intervals, recent, scan, sample, table, into, p, written):
-    """Mix what followed `recent` in past requests into p; `written` as in `consult`."""
+    """Mix what followed `recent` in past requests into p; `written` as in `mix_in_prediction`."""
     kind = _recall_past(history, intervals, recent, scan, sample, table)
     if kind >= 0:
         account = history.trust[kind // OCCURRENCE_CLASSES, kind % OCCURRENCE_CLASSES]
-        consult(account, history.tokens, history.p, into, p, written)
+        mix_in_prediction(account, history.tokens, history.p, into, p, written)
 
 
 @part
 def _recall_past(history, intervals, recent, scan, sample, table):
     """Set `history` to the successors of the longest match; return its account, or -1."""
-    clear(table)
+    clear_counts(table)
     order, level = longest_order(history.corpus, intervals, scan), np.int64(-1)
     if order > 0:
         count_corpus(

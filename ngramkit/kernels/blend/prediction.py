@@ -34,8 +34,8 @@ from ngramkit.kernels.blend.counts import (
     Frozen,
     Live,
     SearchedCorpus,
-    descend,
     longest_in_live,
+    narrow_intervals,
     push_recent,
     remember,
     unlearn,
@@ -51,7 +51,7 @@ from ngramkit.kernels.blend.mixture import (
     HistoryCorpus,
     Scratch,
     Weights,
-    correct,
+    calibrate,
     mix_counts,
     mix_in_history,
 )
@@ -117,7 +117,7 @@ def extend(sources, place, begin, end):
             find_place(place.copied[OWN], live.table, longest, place.recent)
         move_on(sources, place, position)
         if position >= end - MAX_COUNTED_CONTEXT:  # older tokens are in no context
-            follow(sources, place)
+            follow_token(sources, place)
 
 
 @part
@@ -131,7 +131,7 @@ def learn(sources, place, begin, end):
             written,
         )  # fmt: skip
         move_on(sources, place, position)
-        follow(sources, place)
+        follow_token(sources, place)
 
 
 @part
@@ -161,11 +161,11 @@ def rewind(sources, place, begin, end):
     for position in range(max(begin - MAX_MEASURED_MATCH, 0), begin):
         push_recent(place.recent, live.tokens[position])
         if position >= begin - MAX_COUNTED_CONTEXT:
-            follow(sources, place)
+            follow_token(sources, place)
 
 
 @part
-def follow(sources, place):
+def follow_token(sources, place):
     """Move the intervals on by the newest token."""
     descend_all(
         sources, place.root, place.root_after, place.past, place.past_after, place.recent
@@ -191,22 +191,24 @@ def descend_all(sources, root, after, past, past_after, recent):
         sources.past_since.corpus,
     )
     if len(sources.corpus.table):
-        descend(sources.corpus, root, after, recent, scan)
+        narrow_intervals(sources.corpus, root, after, recent, scan)
     if len(past_at_start.table):
-        descend(past_at_start, past[0], past_after[0], recent, scan)
+        narrow_intervals(past_at_start, past[0], past_after[0], recent, scan)
     if len(past_since.table):
-        descend(past_since, past[1], past_after[1], recent, scan)
+        narrow_intervals(past_since, past[1], past_after[1], recent, scan)
 
 
 @part
 def predict(sources, intervals, past, recent, copied, size, least, written):
-    """Set scratch.p for one context; `least` as in `mixture.correct`.
+    """Set scratch.p for one context; `least` as in `mixture.calibrate`.
 
     `written`, the token that followed or -1, credits each prediction before it is mixed in.
     """
     into, limits, second = sources.into, sources.limits, sources.second
     none = mix_counts(sources, intervals, recent, size)
-    correct(sources.weights, into, sources.live, size, sources.shares, least, none, sources.scratch)
+    calibrate(
+        sources.weights, into, sources.live, size, sources.shares, least, none, sources.scratch
+    )
     scan, sample, p = limits[SCAN], limits[SAMPLE], sources.scratch.p
     into.state[2] = HISTORY
     if len(sources.past_at_start.corpus.table):

@@ -38,10 +38,10 @@ from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.suffix.search import (
     SIZE,
     VOCABULARY,
-    bucket,
     document_token,
+    first_token_interval,
     match_before,
-    narrow,
+    narrow_interval,
     position_at,
 )
 
@@ -170,10 +170,12 @@ def search_longest(shard, recent, anchor, longest):
         most += 1
     while least < most:  # if a suffix matches, so does every shorter one
         length = (least + most + 1) >> 1
-        low, high = bucket(shard, np.int64(recent[length - 1]))
+        low, high = first_token_interval(shard, np.int64(recent[length - 1]))
         for depth in range(1, length):
             if low < high:
-                low, high = narrow(shard, low, high, depth, np.int64(recent[length - 1 - depth]))
+                low, high = narrow_interval(
+                    shard, low, high, depth, np.int64(recent[length - 1 - depth])
+                )
         if low < high:
             least, first, end = length, low, high
         else:

@@ -111,16 +111,18 @@ def run(sources, place, tree, count):
             extend(own, where, job[BEGIN], job[END])
         else:
             rewind(own, where, job[BEGIN], job[END])
-        job[NODES] = _draft(own, where, job[END], tree, k, job[BUDGET]) if job[BUDGET] > 0 else 0
+        job[NODES] = (
+            _draft_job(own, where, job[END], tree, k, job[BUDGET]) if job[BUDGET] > 0 else 0
+        )
 
 
 @part
-def _draft(sources, place, size, tree, job, budget):
+def _draft_job(sources, place, size, tree, job, budget):
     """Draft a tree or a chain after `size` tokens; return its number of nodes."""
     cost, most = tree.cost[0], np.float32(0)
     chain = cost >= 0
     room = np.int64(len(tree.tokens)) if chain else budget
-    _enter(sources.live, place, tree, room)
+    _enter_root(sources.live, place, tree, room)
     nodes, end, node, best = np.int64(0), np.int64(0), room, np.int64(-1)
     score, gain, depth = np.float32(1), np.float32(0), np.int64(0)
     while nodes < room:
@@ -136,7 +138,7 @@ def _draft(sources, place, size, tree, job, budget):
                 value = score * p[row]
                 rank = gain + (value - cost) * further if chain else value
                 if value >= floor and rank > most:
-                    end = _enqueue(
+                    end = _insert_candidate(
                         tree, nodes, end, room, rank, value, into.tokens[row], origin,
                         into.source[row],
                     )  # fmt: skip
@@ -157,7 +159,7 @@ def _draft(sources, place, size, tree, job, budget):
 
 
 @part
-def _enter(live, place, tree, room):
+def _enter_root(live, place, tree, room):
     copy_intervals(place.root, tree.intervals[room])
     copy_intervals(place.past[0], tree.past[room, 0])
     copy_intervals(place.past[1], tree.past[room, 1])
@@ -170,7 +172,7 @@ def _enter(live, place, tree, room):
 @part
 def _predict_after(sources, tree, node, root, size, score, floor):
     if node < root:
-        _step(sources, tree, node, tree.parents[node] if tree.parents[node] >= 0 else root)
+        _step_to_node(sources, tree, node, tree.parents[node] if tree.parents[node] >= 0 else root)
     predict(
         sources, tree.intervals[node], tree.past[node], tree.recents[node], tree.copied[node],
         size, floor / score, np.int64(-1),
@@ -179,7 +181,7 @@ def _predict_after(sources, tree, node, root, size, score, floor):
 
 
 @part
-def _step(sources, tree, node, parent):
+def _step_to_node(sources, tree, node, parent):
     recent = tree.recents[node]
     for i in range(MAX_MEASURED_MATCH - 1):
         recent[i + 1] = tree.recents[parent, i]
@@ -192,7 +194,7 @@ def _step(sources, tree, node, parent):
 
 
 @part
-def _enqueue(tree, begin, end, room, rank, value, token, parent, source):
+def _insert_candidate(tree, begin, end, room, rank, value, token, parent, source):
     """Insert a candidate into waiting[begin:end], the highest rank first; return the new end.
 
     Ties go to the earlier parent, then to the lower token.
@@ -216,7 +218,7 @@ def _enqueue(tree, begin, end, room, rank, value, token, parent, source):
 @part
 def _write_tree(tree, job, nodes):
     for node in range(nodes):
-        _write(tree, job, node, tree.parents[node], node)
+        _write_node(tree, job, node, tree.parents[node], node)
     return nodes
 
 
@@ -224,13 +226,13 @@ def _write_tree(tree, job, nodes):
 def _write_chain(tree, job, node):
     length = np.int64(tree.depths[node]) if node >= 0 else np.int64(0)
     for at in range(length - 1, -1, -1):
-        _write(tree, job, at, at - 1, node)
+        _write_node(tree, job, at, at - 1, node)
         node = np.int64(tree.parents[node])
     return length
 
 
 @part
-def _write(tree, job, at, parent, node):
+def _write_node(tree, job, at, parent, node):
     found = tree.found[job, at]
     found[0], found[1], found[2] = tree.tokens[node], parent, tree.origins[node]
     tree.found_scores[job, at] = tree.scores[node]

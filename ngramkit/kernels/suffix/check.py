@@ -15,7 +15,7 @@ from ngramkit.kernels.jit import entry
 MIN_SUFFIXES_PER_THREAD = 1 << 20  # suffixes per thread, at least
 
 
-def first_misplaced(
+def first_wrong_position(
     tokens: Array, suffix_array: Array, bounds: Array, workers: int = 1, *, merged: bool = False
 ) -> int:
     """Return an index at which `suffix_array` is wrong, or -1 if it is right.
@@ -52,7 +52,7 @@ def first_misplaced(
 
         def look(part: int) -> int:
             span = edges[part], edges[part + 1]
-            return int(_first_misplaced(tokens, suffix_array, free, counts[part], *span))
+            return int(_first_wrong_position(tokens, suffix_array, free, counts[part], *span))
 
         if parts > 1:
             outside = [wrong for wrong in pool.map(count, range(parts)) if wrong >= 0]
@@ -86,7 +86,7 @@ def _symbols_before(
 
 
 @entry
-def _first_misplaced(
+def _first_wrong_position(
     tokens: Array, suffix_array: Array, free: int, cursors: Array, begin: int, end: int
 ) -> int:
     """Return the first index in [begin, end) that shows `suffix_array` to be wrong, or -1.

@@ -18,7 +18,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_part, part
-from ngramkit.kernels.sorting import rise, sink
+from ngramkit.kernels.sorting import move_down_heap, move_up_heap
 from ngramkit.kernels.suffix.search import (
     HIGH,
     LOW,
@@ -90,25 +90,25 @@ def most_frequent_continuations(
     nodes[budget, DEPTH], nodes[budget, COUNT] = 0, total
     emitted = size = waits = 0
     if total and budget and deepest:
-        waits = _wait(waiting, waits, 1 - total * MAX_DEPTHS, ROOT, total)
+        waits = _insert_waiting(waiting, waits, 1 - total * MAX_DEPTHS, ROOT, total)
     while emitted < budget:
         if waits and (emitted == size or waiting[waits - 1, KEY] <= ready[emitted, KEY]):
             waits -= 1
             rank, bound = waiting[waits, RANK], waiting[waits, BOUND]
             slot = ready[rank, SLOT] if rank >= 0 else budget
-            size, bound = _children(
+            size, bound = _offer_children(
                 table, depth, slot, rank, bound, ready, size, nodes, spans, tokens, work, few
             )
             key = nodes[slot, DEPTH] + 1 - bound * MAX_DEPTHS
             if bound > 0 and _may_enter(ready, size, key):
-                waits = _wait(waiting, waits, key, rank, bound)
+                waits = _insert_waiting(waiting, waits, key, rank, bound)
         elif emitted < size:
             slot = ready[emitted, SLOT]
             count = nodes[slot, COUNT]
             key = nodes[slot, DEPTH] + 1 - count * MAX_DEPTHS
             inner = nodes[slot, DEPTH] < deepest and nodes[slot, TOKEN] != eos
             if inner and _may_enter(ready, size, key):
-                waits = _wait(waiting, waits, key, emitted, count)
+                waits = _insert_waiting(waiting, waits, key, emitted, count)
             emitted += 1
         else:
             break
@@ -120,7 +120,7 @@ def most_frequent_continuations(
 
 
 @part
-def _children(
+def _offer_children(
     table: Array,
     depth: int,
     slot: int,
@@ -152,7 +152,9 @@ def _children(
         for i in range(children):
             used, count = _one_of_few(few, i, work, lanes)
             if count >= least:
-                size = _file(ready, size, tokens[i], rank, slot, used, count, nodes, spans, work)
+                size = _offer_child(
+                    ready, size, tokens[i], rank, slot, used, count, nodes, spans, work
+                )
         if children >= 0:
             return size, 0
     _read_grid(table, span, depth, spacing, tokens, work)
@@ -171,9 +173,9 @@ def _children(
             if spacing == 1:
                 used, count = _read_all(span, work, met)
             else:
-                used, count = _bisect(table, span, depth, token, spacing, wanted, work)
+                used, count = _bisect_child(table, span, depth, token, spacing, wanted, work)
             if wanted <= count <= bound:
-                size = _file(ready, size, token, rank, slot, used, count, nodes, spans, work)
+                size = _offer_child(ready, size, token, rank, slot, used, count, nodes, spans, work)
                 if size == budget:
                     least = nodes[ready[budget - 1, SLOT], COUNT]
         _step_on(work, met)
@@ -208,11 +210,11 @@ def _only_child(
     if token >= table[0, VOCABULARY]:
         return size
     work[CHILD, 0], work[BEGIN, 0], work[END, 0] = 0, low, low + 1
-    return _file(ready, size, token, rank, slot, 1, 1, nodes, spans, work)
+    return _offer_child(ready, size, token, rank, slot, 1, 1, nodes, spans, work)
 
 
 @part
-def _file(
+def _offer_child(
     ready: Array,
     size: int,
     token: int,
@@ -226,7 +228,7 @@ def _file(
 ) -> int:
     """Offer a child, in `used` lanes of the parent's span; return the list's size."""
     level = nodes[parent, DEPTH] + 1
-    i = _offer(ready, size, level, count, (rank + 1) << 32 | token)
+    i = _insert_ready(ready, size, level, count, (rank + 1) << 32 | token)
     if i < 0:
         return size
     slot = ready[i, SLOT]
@@ -249,41 +251,41 @@ def _may_enter(ready: Array, size: int, key: int) -> bool:
 
 
 @part
-def _wait(waiting: Array, waits: int, key: int, rank: int, bound: int) -> int:
+def _insert_waiting(waiting: Array, waits: int, key: int, rank: int, bound: int) -> int:
     """Insert a node with children of at most `bound` suffixes left to find; best last."""
     i = waits
     while i > 0 and waiting[i - 1, KEY] < key:
-        _move(waiting, i - 1, i)
+        _move_row(waiting, i - 1, i)
         i -= 1
     waiting[i, KEY], waiting[i, RANK], waiting[i, BOUND] = key, rank, bound
     return waits + 1
 
 
 @part
-def _offer(ready: Array, size: int, depth: int, count: int, order: int) -> int:
+def _insert_ready(ready: Array, size: int, depth: int, count: int, order: int) -> int:
     """Insert a candidate; return its index in `ready`, or -1 if it is not among the best."""
     key = depth - count * MAX_DEPTHS
     i, slot = size, size
     if size == len(ready):
         i = size - 1
-        if not _before(key, order, ready[i, KEY], ready[i, ORDER]):
+        if not _is_before(key, order, ready[i, KEY], ready[i, ORDER]):
             return -1
         slot = ready[i, SLOT]
-    while i > 0 and _before(key, order, ready[i - 1, KEY], ready[i - 1, ORDER]):
-        _move(ready, i - 1, i)
+    while i > 0 and _is_before(key, order, ready[i - 1, KEY], ready[i - 1, ORDER]):
+        _move_row(ready, i - 1, i)
         i -= 1
     ready[i, KEY], ready[i, ORDER], ready[i, SLOT] = key, order, slot
     return i
 
 
 @part
-def _move(rows: Array, source: int, target: int) -> None:
+def _move_row(rows: Array, source: int, target: int) -> None:
     for column in range(3):
         rows[target, column] = rows[source, column]
 
 
 @part
-def _before(key: int, order: int, other_key: int, other_order: int) -> bool:
+def _is_before(key: int, order: int, other_key: int, other_order: int) -> bool:
     return key < other_key or (key == other_key and order < other_order)
 
 
@@ -344,7 +346,7 @@ def _begin_merge(tokens: Array, work: Array, lanes: int) -> int:
         work[POINT, i], work[POINTS, i] = work[BASE, i], 0
         if work[BASE, i] < work[STOP, i]:
             heap[size] = tokens[work[BASE, i]] << LANE_BITS | i
-            rise(heap, size)
+            move_up_heap(heap, size)
             size += 1
     return size
 
@@ -367,7 +369,7 @@ def _step_over(tokens: Array, work: Array, size: int, token: int) -> tuple[int, 
         else:
             size -= 1
             heap[0] = heap[size]
-        sink(heap, size)
+        move_down_heap(heap, size)
     return size, points, met
 
 
@@ -418,7 +420,7 @@ def _read_all(span: Array, work: Array, met: int) -> tuple[int, int]:
 
 
 @part
-def _bisect(
+def _bisect_child(
     table: Array, span: Array, depth: int, token: int, spacing: int, least: int, work: Array
 ) -> tuple[int, int]:
     """File the child of `token`; return its lanes and count, or (0, 0) if too few."""

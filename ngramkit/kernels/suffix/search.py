@@ -98,7 +98,7 @@ def lower_bound(shard: Array, low: int, high: int, depth: int, token: int) -> in
 
 
 @part
-def narrow(shard: Array, low: int, high: int, depth: int, token: int) -> tuple[int, int]:
+def narrow_interval(shard: Array, low: int, high: int, depth: int, token: int) -> tuple[int, int]:
     """Return the part of an interval whose next token is `token`; gallops to its near end."""
     if high - low <= MAX_READ_SUFFIXES:
         while low < high and token_at(shard, position_at(shard, low) + depth) < token:
@@ -118,12 +118,12 @@ def narrow(shard: Array, low: int, high: int, depth: int, token: int) -> tuple[i
 
 
 @part
-def bucket(shard: Array, token: int) -> tuple[int, int]:
+def first_token_interval(shard: Array, token: int) -> tuple[int, int]:
     """Return the interval of suffixes that begin with `token`."""
     if token < 0 or token >= shard[VOCABULARY]:
         return 0, 0
     if shard[BUCKETS] == 0:
-        return narrow(shard, 0, shard[SIZE], 0, token)
+        return narrow_interval(shard, 0, shard[SIZE], 0, token)
     low, high = load_i64(shard[BUCKETS], token), load_i64(shard[BUCKETS], token + 1)
     high = min(high, shard[SIZE])
     return (low, high) if 0 <= low < high else (0, 0)
@@ -140,9 +140,9 @@ def compare_suffix(shard: Array, position: int, pattern: Array, skipped: int) ->
 
 
 @part
-def find(shard: Array, pattern: Array) -> tuple[int, int]:
+def find_pattern(shard: Array, pattern: Array) -> tuple[int, int]:
     """Return the interval of suffixes that begin with `pattern`, int32[m >= 1]."""
-    low, high = bucket(shard, pattern[0])
+    low, high = first_token_interval(shard, pattern[0])
     if len(pattern) == 1:
         return low, high
     above = high
@@ -158,7 +158,7 @@ def find(shard: Array, pattern: Array) -> tuple[int, int]:
     return low, end_of_match(shard, pattern, low, above)
 
 
-look_up = entry(find.py_func)  # for Python
+look_up = entry(find_pattern.py_func)  # for Python
 
 
 @part
@@ -186,7 +186,7 @@ def lower_bounds(table: Array, lanes: Array, count: int, depth: int, token: int)
             shard, low, high = table[lanes[SHARD, i]], lanes[LOW, i], lanes[HIGH, i]
             lanes[LOW, i] = lower_bound(shard, low, high, depth, token)
         return
-    while _look(table, lanes, count, depth):
+    while _read_middles(table, lanes, count, depth):
         for i in range(count):
             low, high = lanes[LOW, i], lanes[HIGH, i]
             middle = (low + high) >> 1
@@ -196,7 +196,7 @@ def lower_bounds(table: Array, lanes: Array, count: int, depth: int, token: int)
 
 
 @part
-def _look(table: Array, lanes: Array, count: int, depth: int) -> int:
+def _read_middles(table: Array, lanes: Array, count: int, depth: int) -> int:
     """Read the token in the middle of each lane; return the number of unfinished lanes."""
     searched = 0
     for i in range(count):
@@ -217,13 +217,13 @@ def find_among(table: Array, pattern: Array, intervals: Array, lanes: Array, cou
         total = 0
         for i in range(count):
             s = lanes[SHARD, i]
-            intervals[s, 0], intervals[s, 1] = find(table[s], pattern)
+            intervals[s, 0], intervals[s, 1] = find_pattern(table[s], pattern)
             total += intervals[s, 1] - intervals[s, 0]
         return total
     searched = 0
     for i in range(count):
         s = lanes[SHARD, i]
-        low, high = bucket(table[s], pattern[0])
+        low, high = first_token_interval(table[s], pattern[0])
         intervals[s, 0] = intervals[s, 1] = 0
         if low < high:
             lanes[SHARD, searched], lanes[LOW, searched], lanes[HIGH, searched] = s, low, high
@@ -243,7 +243,7 @@ def find_among(table: Array, pattern: Array, intervals: Array, lanes: Array, cou
 def _first_matches(
     table: Array, pattern: Array, intervals: Array, lanes: Array, count: int
 ) -> None:
-    while _look(table, lanes, count, 1):
+    while _read_middles(table, lanes, count, 1):
         for i in range(count):
             low, high = lanes[LOW, i], lanes[HIGH, i]
             if low < high:

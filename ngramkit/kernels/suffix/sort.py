@@ -139,7 +139,7 @@ def merge_suffix_arrays(
     tokens, suffix_array = read_only(tokens), read_only(suffix_array)
     _count_earlier(tokens, suffix_array, read_only(added), merged, before)
     merged = merged[:merged_size]
-    _interleave(suffix_array, read_only(added_suffix_array), before, begin, merged)
+    _interleave_suffixes(suffix_array, read_only(added_suffix_array), before, begin, merged)
     return merged
 
 
@@ -155,12 +155,18 @@ def _count_earlier(
     rank = size
     for i in range(len(added) - 1, -1, -1):
         token = added[i]
-        rank = size if token == separator else _step(tokens, suffix_array, ranks, token, rank)
+        rank = (
+            size
+            if token == separator
+            else _preceding_suffixes(tokens, suffix_array, ranks, token, rank)
+        )
         before[i] = rank
 
 
 @part
-def _step(tokens: Array, suffix_array: Array, ranks: Array, token: int, rank: int) -> int:
+def _preceding_suffixes(
+    tokens: Array, suffix_array: Array, ranks: Array, token: int, rank: int
+) -> int:
     """Return how many suffixes precede `token` followed by a suffix of rank `rank`.
 
     In repetitive text, a neighbour mostly answers at once.
@@ -187,7 +193,7 @@ def _step(tokens: Array, suffix_array: Array, ranks: Array, token: int, rank: in
 
 
 @entry
-def _interleave(
+def _interleave_suffixes(
     suffix_array: Array, added: Array, before: Array, begin: int, merged: Array
 ) -> None:
     size, at, i = len(suffix_array), 0, 0
