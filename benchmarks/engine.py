@@ -22,7 +22,7 @@ from benchmarks import Row, interleaved
 from ngramkit.basics.models import packaged_gguf
 from ngramkit.decode.load import device_facts, load_model
 from ngramkit.decode.loop import decode
-from ngramkit.decode.packed_weights import plain_copy
+from ngramkit.decode.packed_weights import unpacked
 from ngramkit.decode.request import Request
 from ngramkit.decode.result import work_clock
 from ngramkit.decode.sampling import best_and_tops
@@ -70,9 +70,7 @@ def beside_weights() -> Iterator[Row]:
     verifier = open_verifier(model, "tree", room=BEHIND + 17)
     verifier.prefill(np.arange(BEHIND, dtype=np.int32))
     floats = torch.ones(2**27)  # 0.5 GB
-    size = (
-        sum(each.numel() for each in plain_copy(model).parameters()) * 4
-    )  # head and embedding tied
+    size = sum(each.numel() for each in unpacked(model).parameters()) * 4  # head and embedding tied
     tasks: list[Callable[[], object]] = [
         partial(tokens_of, verifier, 0), partial(tokens_of, verifier, 15), floats.sum,
     ]  # fmt: skip

@@ -1,9 +1,9 @@
 """Steps of vLLM's Model Runner V2 with SmolLM2-135M-Instruct, by drafts.
 
 `benchmarks.servers.vllm_v2` runs it in vLLM's environment. Some questions are asked one at a time,
-others eight at once, and those once more of an engine that remembers its answers. Every text must
-equal the one without drafts. Steps are vLLM's count of iterations; Triton's interpreter takes most
-of the time, so times mean nothing.
+others eight at once, and those once more. vLLM's `suffix`, which remembers answers too, runs in
+Model Runner V1 only. Every text must equal the one without drafts. Steps are vLLM's count of
+iterations; Triton's interpreter takes most of the time, so times mean nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.servers.vllm_rows import ASYNC, OPTIONS, answer, counted, drafts, variables
+from benchmarks.servers.vllm_rows import ASYNC, OPTIONS, SYNC, answer, counted, drafts, variables
 
 SLOTS, AT_ONCE = 8, 8
 NGRAM = {"method": "ngram", "num_speculative_tokens": SLOTS, "prompt_lookup_max": 4}
+SUFFIX = {"method": "suffix", "num_speculative_tokens": SLOTS}
+RUNNER_V1 = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
 HEAD = (
     "drafts", "steps, one at a time", "steps, eight at once", "steps, asked again",
     "accepted / verified",
@@ -44,6 +46,7 @@ def ways(datastore: Path | None) -> dict[str, tuple[Any, Any, Any]]:
         found["ngramkit, datastore"] = NGRAM, stored, ASYNC
     source = "datastore and its own answers" if stored else "its own answers"
     found[f"ngramkit, {source}"] = NGRAM, {**stored, "history": True}, ASYNC
+    found["vLLM's `suffix` (V1)"] = SUFFIX, None, SYNC
     return found
 
 
@@ -57,16 +60,18 @@ def main() -> None:
     failures: list[str] = []
     print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}", flush=True)
     for name, (speculative, draft, options) in ways(given.datastore).items():
-        repeats = draft is not None and "history" in draft
-        with variables(drafts(draft, given.result.parent)):
-            rounds, rate = ask(given, speculative, options, questions, again=repeats)
+        runner = RUNNER_V1 if speculative is SUFFIX else {}
+        with variables({**drafts(draft, given.result.parent), **runner}):
+            rounds, rate = ask(given, speculative, options, questions)
         base = base or rounds
-        for i, each in enumerate(rounds):
-            differ = differing(base[min(i, 1)].texts, each.texts)
+        for i, (plain, each) in enumerate(zip(base, rounds, strict=True)):
+            differ = differing(plain.texts, each.texts)
             if differ:
                 failures.append(f"{name}: {differ} other texts in round {i}")
-        steps = [f"{base[min(i, 1)].steps / each.steps:.2f}" for i, each in enumerate(rounds)]
-        rows.append([name, *steps[:2], steps[2] if repeats else "", rate])
+        steps = [
+            f"{plain.steps / each.steps:.2f}" for plain, each in zip(base, rounds, strict=True)
+        ]
+        rows.append([name, *steps, rate])
         print(f"| {' | '.join(rows[-1])} | {[each.steps for each in rounds]} steps", flush=True)
         given.result.write_text(json.dumps({"head": HEAD, "rows": rows, "failures": failures}))
 
@@ -89,13 +94,13 @@ def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> int:
 
 
 def ask(
-    given: Any, speculative: Any, options: Any, questions: Sequence[str], *, again: bool
+    given: Any, speculative: Any, options: Any, questions: Sequence[str]
 ) -> tuple[list[Round], str]:
     """Return texts and steps of each round, and which part of the drafted tokens was right."""
     llm = start(given.model, speculative, options)
     requests = requests_for(llm, questions, given.tokens)
     alone, together = requests[: given.count], requests[given.count :]
-    batches = [[[each] for each in alone], [together], *([[together]] if again else [])]
+    batches = [[[each] for each in alone], [together], [together]]
     rounds = [ask_round(llm, each) for each in batches]
     counts = counted(llm.get_metrics())
     rate = f"{counts['accepted'] / counts['drafted']:.2f}" if counts["drafted"] else ""

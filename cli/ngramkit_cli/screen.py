@@ -168,8 +168,8 @@ class LineReporter(QuietReporter):
         if self._total and self._done >= self._total:  # the next stage has not started
             return f"{self._name} done, continuing"
         named = self._unit != self._name
-        done = _counted(self._done, self._unit) if named else short_amount(self._done)
-        parts = [f"{self._name} {done}"]
+        begun = _counted(self._done, self._unit) if named else short_amount(self._done)
+        parts = [f"{self._name} {begun}"]
         if self._total:
             parts.append(f"{min(self._done / self._total, 1):.0%}".replace("%", " %"))
         done, tokens = self._done, self._counts.get("tokens", 0)

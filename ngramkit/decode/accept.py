@@ -21,7 +21,7 @@ class AcceptedPath:
         pairs = zip(tree.parents.tolist(), tree.token_ids.tolist(), strict=True)
         self._children = {pair: node for node, pair in enumerate(pairs)}
 
-    def add_chosen(self, token: int) -> bool:
+    def accept_if_drafted(self, token: int) -> bool:
         """Add the chosen token; return whether it was drafted, so that the path goes on."""
         self.tokens.append(token)
         child = self._children.get((self.row - 1, token))

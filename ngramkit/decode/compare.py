@@ -28,7 +28,7 @@ from ngramkit.decode.packed_weights import (
     is_packed,
     packed_bytes,
     packed_weights_of,
-    plain_copy,
+    unpacked,
 )
 from ngramkit.decode.result import Clock, Decoded
 from ngramkit.decode.threads import Threads
@@ -272,7 +272,7 @@ def plain_model(decoder: Decoder) -> LanguageModel | None:
     model = decoder.model.model
     if not _is_plain(decoder) or 2 * packed_bytes(model) > free_memory():
         return None
-    return replace(decoder.model, model=plain_copy(model))
+    return replace(decoder.model, model=unpacked(model))
 
 
 def _is_plain(decoder: Decoder) -> bool:

@@ -104,7 +104,7 @@ class Run:
         """Write a token; return whether the pass has the logits after it."""
         length = len(self._written) + len(self._path.tokens) + 1
         self.ended_by = reason_to_end(self._request, token, length)
-        if self._path.add_chosen(token) and not self.ended_by:
+        if self._path.accept_if_drafted(token) and not self.ended_by:
             return True
         self._append_accepted()
         return False

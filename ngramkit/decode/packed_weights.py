@@ -251,7 +251,7 @@ def packed_bytes(model: nn.Module) -> int:
     return sum(part._packed.nbytes for part in packed if part._print is None)
 
 
-def plain_copy(model: Any) -> Any:
+def unpacked(model: Any) -> Any:
     """Return a copy with plain weights that shares other tensors; the model if it is plain."""
     packed = [part for part in model.modules() if isinstance(part, PackedLinear)]
     if not packed:

@@ -19,7 +19,7 @@ PREPARE_METHOD = "sglang.srt.speculative.ngram_worker.NGRAMWorker._prepare_draft
 VERIFY_METHOD = "sglang.srt.sampling.sampling_params.SamplingParams.verify"  # by the front end
 
 
-def register_hooks() -> None:
+def plugin() -> None:
     """Register the hooks if NGRAMKIT_DRAFT is set.
 
     Raises SystemExit if it is wrong: SGLang logs any other exception of a plugin, and serves

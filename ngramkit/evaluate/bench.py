@@ -476,10 +476,10 @@ def _transformers_ways(ways: Sequence[str], decoder: Decoder) -> list[Contestant
     if not ways:
         return []
     from ngramkit.decode.compare import answer_by, require_plain
-    from ngramkit.decode.packed_weights import plain_copy
+    from ngramkit.decode.packed_weights import unpacked
 
     require_plain(decoder)
-    model = replace(decoder.model, model=plain_copy(decoder.model.model))
+    model = replace(decoder.model, model=unpacked(decoder.model.model))
     return [Contestant(name, answer=answer_by(name, model)) for name in ways]
 
 

@@ -29,7 +29,7 @@ from ngramkit.decode.packed_weights import (
     make_packed,
     pack_linears,
     packed_weights_of,
-    plain_copy,
+    unpacked,
 )
 from ngramkit.drafters.registry import NoDraft
 
@@ -221,7 +221,7 @@ def test_unpacked_is_the_model_as_it_was_loaded(tied):
     plain = tiny_model("qwen2", tie_word_embeddings=tied)
     model = tiny_model("qwen2", tie_word_embeddings=tied)
     pack_linears(model)
-    again = plain_copy(model)
+    again = unpacked(model)
     assert is_packed(model)
     assert not is_packed(again)
     assert torch.equal(logits(again), logits(plain))
@@ -415,7 +415,7 @@ def test_outside_inference_gradients_pass():
 def test_loaded_models_are_packed_and_measurements_say_so():
     model = load_model("demo", device="cpu")
     assert device_facts(model.model)["device"].endswith("threads, packed weights")
-    assert device_facts(plain_copy(model.model))["device"].endswith("threads")
+    assert device_facts(unpacked(model.model))["device"].endswith("threads")
     assert model.model.get_output_embeddings() is not None
 
 
@@ -423,7 +423,7 @@ def test_transformers_own_ways_run_on_the_model_that_they_are_given():
     packed = tiny_model("llama")
     pack_linears(packed)
     seen = []
-    plain = LanguageModel("tiny", plain_copy(packed), load_tokenizer("demo"))
+    plain = LanguageModel("tiny", unpacked(packed), load_tokenizer("demo"))
     plain.model.register_forward_hook(lambda *_: seen.append("plain"))
     packed.register_forward_hook(lambda *_: seen.append("packed"))
 

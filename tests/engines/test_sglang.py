@@ -28,7 +28,7 @@ from ngramkit.drafters.blend import Blend
 from ngramkit.engines import request_texts, sglang
 from ngramkit.engines.config import CONFIG_VARIABLE
 from ngramkit.engines.sglang import NgramCorpus, pack_trees
-from ngramkit.engines.sglang_plugin import LateCorpus, register_hooks, with_text
+from ngramkit.engines.sglang_plugin import LateCorpus, plugin, with_text
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.history import History
 
@@ -437,10 +437,10 @@ def test_external_corpora_are_refused(folder):
 def test_installed_but_not_configured_it_changes_nothing(monkeypatch):
     monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
     monkeypatch.setitem(sys.modules, "sglang", None)  # importing it fails
-    register_hooks()
+    plugin()
     monkeypatch.setenv(CONFIG_VARIABLE, "{}")
     with pytest.raises(ImportError):
-        register_hooks()
+        plugin()
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_a_wrong_configuration_ends_the_server_before_it_loads_a_model(text, say
     monkeypatch.setenv(CONFIG_VARIABLE, text)
     monkeypatch.setitem(sys.modules, "sglang", None)  # importing it fails
     with pytest.raises(SystemExit, match=says):
-        register_hooks()
+        plugin()
 
 
 def test_a_process_that_does_not_draft_imports_no_numba(folder):
@@ -561,7 +561,7 @@ def test_sglangs_own_hooks_and_unpacking(folder, wheel, monkeypatch):
     sampling = module(
         monkeypatch, name, "class SamplingParams:\n    def verify(self, vocab_size): ..."
     )
-    register_hooks()
+    plugin()
     hooks.HookRegistry.apply_hooks()
     parameters = sampling.SamplingParams()
     parameters.custom_params = {"ngramkit_reference": 5}
@@ -591,4 +591,4 @@ def test_sglangs_own_hooks_and_unpacking(folder, wheel, monkeypatch):
 def test_the_entry_point_is_the_plugin():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     points = tomllib.loads(text)["project"]["entry-points"]["sglang.srt.plugins"]
-    assert resolve_name(points["ngramkit"]) is register_hooks
+    assert resolve_name(points["ngramkit"]) is plugin

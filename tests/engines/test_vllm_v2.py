@@ -168,8 +168,8 @@ def make(v2, monkeypatch, token_store, tmp_path):
         states = States()
         speculator = v2.Speculator(options(**given), torch.device("cpu"), states)
         watched = type("GPUModelRunner", (Runner,), dict(vars(Runner)))
-        v2.watch(watched)
-        v2.watch(watched)
+        v2.show_requests_to_speculators(watched)
+        v2.show_requests_to_speculators(watched)
         return watched(speculator, states)
 
     return made
@@ -279,7 +279,7 @@ def test_slots_without_a_draft_repeat_the_last_token(make):
 def test_the_product_of_confidences_is_the_score_of_the_path(v2):
     scores = np.array([[0.9, 0.45, 0.09, 0.0], [0, 0, 0, 0]], np.float32)
     drafted = np.array([[1, 1, 1, 0], [0, 0, 0, 0]], bool)
-    found = v2.confidences(scores, drafted)
+    found = v2.confidence_probs(scores, drafted)
     assert np.allclose(np.cumprod(found, 1)[0, :3], scores[0, :3])
     assert found[0, 3] == 0
     assert not found[1].any()

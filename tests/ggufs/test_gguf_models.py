@@ -21,7 +21,7 @@ from ngramkit.basics.models import (
     use,
 )
 from ngramkit.decode.load import load_model
-from ngramkit.decode.packed_weights import plain_copy
+from ngramkit.decode.packed_weights import unpacked
 from ngramkit.gguf.model_folders import find_gguf
 from ngramkit_cli.main import app
 
@@ -53,7 +53,7 @@ def test_weights_are_those_of_the_model(whole, tmp_path, caplog):
     assert not hasattr(found.model.config, "quantization_config")
     assert {p.dtype for p in found.model.parameters()} == {torch.float32}
     ids = torch.arange(2, 40)[None]
-    plain = [plain_copy(each.model) for each in (found, demo)]  # timings decide what is packed
+    plain = [unpacked(each.model) for each in (found, demo)]  # timings decide what is packed
     with torch.inference_mode():
         ours, theirs = (model(ids).logits for model in plain)
     assert torch.equal(ours, theirs)

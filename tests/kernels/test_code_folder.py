@@ -112,7 +112,10 @@ def test_the_working_folder_names_no_place(place, tmp_path):
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     (theirs / ".numba_config.yaml").write_text(f"cache_dir: {theirs}/kernels\n")
-    code = "import numba; from ngramkit.kernels.code_folder import folder; print(folder())"
+    code = (
+        "import numba; from ngramkit.kernels import code_folder; "
+        "print(code_folder.machine_code_folder())"
+    )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],
         cwd=theirs,
