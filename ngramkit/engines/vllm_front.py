@@ -29,7 +29,7 @@ from ngramkit.engines.request_texts import (
     text_encoder,
     token_ids,
 )
-from ngramkit.engines.tool_templates import call_templates
+from ngramkit.engines.tool_templates import offered_templates
 
 ADDED_KEYS = {IDS_KEY, TEMPLATE_KEY, TEMPLATE_IDS_KEY}  # never taken from a client
 LOG = logging.getLogger("ngramkit")
@@ -139,12 +139,8 @@ def _carry_predictions(requests: Any, refused: type[Exception]) -> None:
 
 def _templates_of_request(request: Any) -> list[str]:
     """Return templates of what a chat's tools and response format let the model write."""
-    tools = [] if request.tool_choice == "none" else request.tools or []
     schema = getattr(request.response_format, "json_schema", None)
-    return call_templates(
-        [(tool.function.name, tool.function.parameters) for tool in tools],
-        getattr(schema, "json_schema", None),
-    )
+    return offered_templates(request, getattr(schema, "json_schema", None))
 
 
 def _prediction_of_request(request: Any) -> Any:

@@ -189,6 +189,10 @@ def test_templates_of_tools_and_of_a_schema_become_ids(front):
     answered = SimpleNamespace(json_schema=SimpleNamespace(json_schema=schema))
     made = chat(front, response_format=answered).to_sampling_params(5, {})
     assert made.extra_args["ngramkit_templates"] == ['{"a":"","b":0}', '{"a": "", "b": 0}']
+    named = SimpleNamespace(function=SimpleNamespace(name="g"))
+    request = chat(front, tools=[tool("f", schema), tool("g", None)], tool_choice=named)
+    made = request.to_sampling_params(5, {})
+    assert made.extra_args["ngramkit_templates"] == ['{"name": "g", "arguments": {}}']
     for given in ({"tool_choice": "none"}, {"prediction": PREDICTION}):
         request = chat(front, **{"tools": [tool("f", schema)], "tool_choice": "auto", **given})
         assert "ngramkit_templates" not in (request.to_sampling_params(5, {}).extra_args or {})
@@ -269,6 +273,7 @@ def test_vllms_front_end_has_what_is_wrapped():
     for field in ("tools: list[ChatCompletionToolsParam] | None", "tool_choice: (",
                   "response_format: AnyResponseFormat | None"):  # fmt: skip
         assert f"    {field}" in chats
+    assert "class ChatCompletionNamedToolChoiceParam(OpenAIBaseModel):\n    function: " in chats
     formats = released("vllm/entrypoints/generate/base/protocol.py")
     assert 'json_schema: dict[str, Any] | None = Field(default=None, alias="schema")' in formats
     assert 'extra="allow"' in released("vllm/entrypoints/serve/engine/protocol.py")
