@@ -86,9 +86,16 @@ def text_encoder(tokenizer: Any) -> Encode | None:
 
 
 def token_ids(
-    texts: Iterable[str | list[int]], encode: Encode | None, vocabulary: int
+    texts: Iterable[str | list[int]],
+    encode: Encode | None,
+    vocabulary: int,
+    *,
+    strict: bool = True,
 ) -> list[list[int]]:
-    """Return the ids of each text. Raises UsageError for ids that the model does not have."""
+    """Return the ids of each text; `vocabulary` in place of ids that are not below it.
+
+    If it is `strict`, raises UsageError for such ids in lists.
+    """
     found = []
     for text in texts:
         if isinstance(text, str):
@@ -99,6 +106,8 @@ def token_ids(
                     option=REFERENCE_KEY,
                 )
             found.append([min(int(token), vocabulary) for token in encode(text)])
+        elif not strict:
+            found.append([min(token, vocabulary) for token in text])
         elif max(text) >= vocabulary:
             raise UsageError(
                 f"ids of {REFERENCE_KEY} must be below {vocabulary:,}, got {max(text):,}",
@@ -178,10 +187,12 @@ class RequestTexts:
     def _texts(
         self, value: Any, templates: Any, encode: Encode | None, tenant: str
     ) -> ReferenceTexts:
-        own = token_ids(given_texts(value), encode, self._vocabulary)
+        # The front end has refused ids that the model does not have; artifacts may know fewer.
+        as_ids = partial(token_ids, encode=encode, vocabulary=self._vocabulary, strict=False)
+        own = as_ids(given_texts(value))
         if own and not self._able:
             raise UsageError(f"cannot use {REFERENCE_KEY}: the drafter takes no references")
-        lists = [*own, *token_ids(given_texts(templates), encode, self._vocabulary + 1)]
+        lists = [*own, *as_ids(given_texts(templates))]
         held, new = self.tokens, sum(map(len, lists))
         if held + new > MOST_RUNNING:
             raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -79,6 +80,7 @@ def test_ids_are_those_of_the_model():
     assert join_with_separator([]) == []
     with pytest.raises(UsageError, match="must be below 12, got 12"):
         token_ids([[12]], None, VOCABULARY)
+    assert token_ids([[1, 12, 99]], None, VOCABULARY, strict=False) == [[1, 12, 12]]
     with pytest.raises(UsageError, match="the engine gives no tokenizer"):
         token_ids(["ab"], None, VOCABULARY)
 
@@ -94,14 +96,31 @@ def test_what_cannot_be_used_is_counted_and_logged_once(caplog):
         raise RuntimeError("no such tokenizer")
 
     for name, value, encode in (
-        ("a", 7, None), ("b", 8, None), ("c", "text", None), ("d", "text", fails), ("e", [99], None)
+        ("a", 7, None), ("b", 8, None), ("c", "text", None), ("d", "text", fails), ("e", [1.5], None)
     ):  # fmt: skip
         assert len(texts.read(name, value, encode)) == 0
         assert name in texts
     assert batch.statistics.unused_references == 5
-    assert len(caplog.records) == 4
+    assert len(caplog.records) == 3
     assert len(texts.read("f", None)) == 0
     assert "f" not in texts
+
+
+@pytest.mark.parametrize("which", ["blend", "context"])
+def test_a_text_with_ids_that_the_model_does_not_have_is_used(which):
+    """The front end writes the model's vocabulary for such ids, and an artifact may know fewer."""
+    drafter = made(which, 100)
+    texts = drafter.request_texts().read("a", [1, 2, 120, 3, 100, 4, 5, 6])
+    assert [text.tolist() for text in texts.texts] == [[1, 2, 100, 3, 100, 4, 5, 6]]
+    assert drafter.statistics.unused_references == 0
+
+    def drafted(row):
+        (chain,) = drafter.chain_batch([ids(row)], [4], asked=[Asked(2, references=texts)])
+        return chain.token_ids.tolist()
+
+    assert drafted([50, 51, 1]) == [2]
+    assert drafted([50, 51, 1, 2]) == []
+    assert drafted([50, 51, 1, 2, 7, 8, 4, 5]) == [6]
 
 
 def test_texts_of_running_requests_are_bounded(monkeypatch, caplog):
@@ -153,6 +172,10 @@ def test_an_answer_does_not_begin_with_a_template(which):
 HOSTILE = [
     None, 5, [], {}, "x", {"properties": 5}, {"properties": {"a": 5}}, {"type": 5}, {"type": ["x"]},
     {"enum": [{}]}, {"enum": "x"}, {"items": []}, {"properties": {"\ud83d": {}}},
+    {"$ref": 5}, {"$ref": "#"}, {"$ref": "#/a/0"}, {"$ref": "http://x"}, {"$ref": "#/" + "a" * 999},
+    {"anyOf": 5}, {"anyOf": []}, {"oneOf": [5]}, {"allOf": "x"}, {"allOf": [None, {"$ref": "#"}]},
+    {"const": {"a": [1]}}, {"const": 10**5000}, {"default": 10**5000}, {"const": float("nan")},
+    {"properties": {"a": {"$ref": "#"}}}, {"type": []}, {"type": ["null"]}, {"type": [{}]},
 ]  # fmt: skip
 
 
@@ -163,15 +186,61 @@ def test_a_template_has_all_keys_of_a_schema():
             "kind": {"enum": ["only"]},
             "at": {"type": "array", "items": {"properties": {"x": {"type": "number"}}}},
             "on": {"type": "boolean"},
-            "either": {"anyOf": [{"type": "null"}]},
+            "none": {"anyOf": [{"type": "null"}]},
             "free": {"type": "object"},
             "list": {"type": "array"},
         },
     }
     assert call_templates([], schema)[1] == json.dumps(
-        {"kind": "only", "at": [{"x": 0}], "on": False, "either": "", "free": {}, "list": []}
+        {"kind": "only", "at": [{"x": 0}], "on": False, "none": None, "free": {}, "list": []}
     )
     assert call_templates([("é", None)]) == ['{"name": "é", "arguments": {}}']
+
+
+def test_a_template_follows_references_and_choices():
+    """The schema that pydantic writes for nested models, and a tree."""
+    schema = {
+        "$defs": {
+            "Place": {
+                "properties": {
+                    "city": {"type": "string"},
+                    "kind": {"const": "home", "type": "string"},
+                    "zip": {"anyOf": [{"type": "null"}, {"type": "integer"}], "default": None},
+                },
+                "type": "object",
+            },
+            "Node": {
+                "type": "object",
+                "properties": {
+                    "value": {"type": ["null", "number"]},
+                    "next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]},
+                    "children": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
+                },
+            },
+            "a/b~c": {"type": "boolean"},
+        },
+        "properties": {
+            "at": {"$ref": "#/$defs/Place"},
+            "all": {"type": "array", "items": {"$ref": "#/$defs/Place"}},
+            "tree": {"$ref": "#/$defs/Node"},
+            "odd": {"$ref": "#/$defs/a~1b~0c"},
+            "both": {
+                "allOf": [{"$ref": "#/$defs/Place"}, {"properties": {"more": {"type": "integer"}}}]
+            },
+            "first": {"oneOf": [{"const": None}, {"type": "boolean"}, {"type": "integer"}]},
+            "some": {"type": "integer", "default": 10},
+            "nowhere": {"$ref": "#/$defs/Other"},
+        },
+    }
+    place = {"city": "", "kind": "home", "zip": 0}
+    wanted = {
+        "at": place, "all": [place], "tree": {"value": 0, "next": None, "children": []},
+        "odd": False, "both": {**place, "more": 0}, "first": False, "some": 10, "nowhere": "",
+    }  # fmt: skip
+    for text in call_templates([], schema):
+        assert text == json.dumps(wanted, separators=(",", ":") if ": " not in text else None)
+    assert call_templates([], {"const": {"a": [1, None]}}) == ['{"a":[1,null]}', '{"a": [1, null]}']
+    assert call_templates([], {"a": {"type": "null"}, "$ref": "#/a"}) == ["null"]
 
 
 @pytest.mark.parametrize("schema", HOSTILE)
@@ -190,6 +259,37 @@ def test_templates_are_bounded():
     )
     wide = {"properties": {str(i): {} for i in range(100_000)}}
     assert call_templates([], wide) == []
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [
+        {"const": "x" * 100_000},
+        {"default": "x" * 100_000},
+        {"enum": ["x" * 100_000]},
+        {"const": [1] * 100_000},
+        {"properties": {"x" * 100_000: {}}},
+        {"properties": {str(i): {} for i in range(100_000)}},
+        {"anyOf": [{"type": "null"}] * 100_000},
+        {"type": ["null"] * 100_000},
+        {"allOf": [{"$ref": "#/b"}] * 100_000},
+        {"allOf": [{"properties": {str(i): {} for i in range(1000)}}] * 1000},
+        {"properties": {name: {"$ref": f"#/b{i}"} for i, name in enumerate("cdefgh")}},
+    ],
+)
+def test_a_part_that_is_named_often_is_bounded(shared, monkeypatch):
+    """A short request must not make a long template, or take long."""
+    made = []
+    write = json.dumps
+    monkeypatch.setattr(
+        tool_templates.json, "dumps", lambda *a, **k: made.append(write(*a, **k)) or made[-1]
+    )
+    often = {str(i): {"$ref": "#/b"} for i in range(5000)}
+    schema = {"b": shared, "properties": often, **{f"b{i}": {"allOf": [shared]} for i in range(6)}}
+    started = time.process_time()
+    call_templates([("f", schema)], schema)
+    assert time.process_time() - started < 2
+    assert max(map(len, made)) < 1_500_000
 
 
 # Drafts.

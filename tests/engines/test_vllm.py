@@ -405,11 +405,11 @@ def test_one_rank_of_a_layer_writes(rank, writes, monkeypatch, tmp_path):
 
 def test_a_request_brings_text_or_switches_drafts_off(configured, runner):
     model = runner()
-    text = {"ngramkit_reference_ids": [8, 9, 10, 11]}
+    text = {"ngramkit_reference_ids": [8, 9, 10, 11, VOCABULARY]}  # a token that the model lacks
     model.begin("a", [1, 2], extra_args=text)
     model.begin("b", [1, 2])
     model.begin("off", [1, 2], extra_args={"ngramkit": 0})
-    model.begin("wrong", [1, 2], extra_args={"ngramkit_reference_ids": [99]})
+    model.begin("wrong", [1, 2], extra_args={"ngramkit_reference_ids": [1.5]})
     drafts = model.step(a=[8], b=[8], off=[3], wrong=[3])
     assert drafts["a"][:3] == [9, 10, 11]
     assert drafts["b"][:1] != [9]

@@ -382,12 +382,12 @@ def with_text(*ids, **more):
 def test_a_request_is_drafted_for_from_its_own_text(make):
     """Also when it was preempted; another request never is."""
     runner = make({"datastores": [], "drafter": "blend"}, asynchronous=True)
-    text = with_text(6, 5, 4, -1, 2, 9, 3, 8, 1, 7)
+    text = with_text(6, 5, VOCABULARY, -1, 2, 9, 3, 8, 1, 7)  # of a token that the model lacks
     runner.schedule(
         new_request("a", [0, 1], **text),
         new_request("b", [0, 1]),
         new_request("off", [0, 1], extra_args={**text["extra_args"], "ngramkit": "off"}),
-        new_request("wrong", [0, 1], **with_text(999)),
+        new_request("wrong", [0, 1], **with_text(1.5)),
     )
     drafts = runner.step(a=[2], b=[2], off=[2], wrong=[2])
     assert drafts["a"][:2] == [9, 3]
