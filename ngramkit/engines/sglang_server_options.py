@@ -25,6 +25,7 @@ def effects_of_options(words: Sequence[str]) -> Iterator[str]:
     parser.add_argument("--speculative-ngram-max-bfs-breadth", type=int)
     parser.add_argument("--speculative-ngram-external-corpus-path")
     parser.add_argument("--tensor-parallel-size", "--tp-size", "--tp", type=int, default=1)
+    parser.add_argument("--data-parallel-size", "--dp-size", "--dp", type=int, default=1)
     parser.add_argument("--skip-tokenizer-init", action="store_true")
     for name in IGNORED_SETTINGS:
         parser.add_argument(f"--speculative-ngram-{name}")
@@ -46,5 +47,7 @@ def effects_of_options(words: Sequence[str]) -> Iterator[str]:
             yield f"--speculative-ngram-{name} has no effect"
     if given.tensor_parallel_size > 1:
         yield "tensor parallelism was not tried; the first rank writes the history"
+    if given.data_parallel_size > 1:
+        yield "each data-parallel replica drafts alone; the first one writes the history"
     if given.skip_tokenizer_init:
         yield "texts of requests are read as token ids only, as SGLang has no tokenizer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -351,7 +352,9 @@ def open_batch(vllm_config: Any, config: DraftConfig, device: str, *, counts: bo
 
 def is_first_of_layer(parallel: Any) -> bool:
     """Return whether this is the first of the ranks that share a layer; others may not draft."""
-    return bool(getattr(parallel, "rank", 0) % getattr(parallel, "tensor_parallel_size", 1) == 0)
+    sizes = ("tensor_parallel_size", "prefill_context_parallel_size")  # vLLM's inner dimensions
+    ranks = math.prod(int(getattr(parallel, name, 1)) for name in sizes)
+    return int(getattr(parallel, "rank", 0)) % ranks == 0
 
 
 def most_drafted(vllm_config: Any, config: DraftConfig) -> int:
