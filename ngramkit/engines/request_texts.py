@@ -22,7 +22,7 @@ from ngramkit.engines.metrics import Statistics
 LOG = logging.getLogger("ngramkit")
 REFERENCE_KEY = "ngramkit_reference"  # the parameter of a request
 IDS_KEY = "ngramkit_reference_ids"  # all texts' ids, as vLLM's front end adds them
-TEMPLATE_KEY = "ngramkit_templates"  # texts of its tools, as it adds them until they are encoded
+TEMPLATE_KEY = "ngramkit_templates"  # texts of its tools, as front ends add them
 TEMPLATE_IDS_KEY = "ngramkit_template_ids"
 PREDICTION_KEY = "ngramkit_prediction"  # the texts of OpenAI's `prediction`, as it adds them
 MAX_REFERENCE_BYTES = 1 << 18  # of a request's texts; an id counts as ID_BYTES

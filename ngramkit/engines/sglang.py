@@ -37,7 +37,12 @@ from ngramkit.engines.request_parameters import (
     forbids_remembering,
     tenant_of,
 )
-from ngramkit.engines.request_texts import MOST_RUNNING, REFERENCE_KEY, text_encoder
+from ngramkit.engines.request_texts import (
+    MOST_RUNNING,
+    REFERENCE_KEY,
+    TEMPLATE_KEY,
+    text_encoder,
+)
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.engines.tool_templates import call_templates
 
@@ -56,7 +61,7 @@ class NgramCorpus:
     ) -> None:
         config = DraftConfig.from_environment() or DraftConfig()
         config.require_fit("sglang")
-        tokenizer, known, rank = _of_server(config)
+        tokenizer, known, first = _of_server(config)
         hint = f'add "vocabulary" to {CONFIG_VARIABLE}: the vocab_size of the model\'s config.json'
         vocabulary = config.require_vocabulary(known, hint)
         self._batch = BatchDrafter.open(
@@ -64,7 +69,7 @@ class NgramCorpus:
             vocabulary=vocabulary,
             counters=EngineCounters(),
             tokenizer=engine_record(tokenizer, vocabulary),
-            writes=rank == 0,
+            writes=first,
         )
         self.history, self.statistics = self._batch.history, self._batch.statistics
         self._departures, self._tenants = Departures(), config.history_by
@@ -99,7 +104,7 @@ class NgramCorpus:
         for name, request in self._requests.items():
             if name in self._references or not self._is_on(name):
                 continue
-            given, written = _custom_params(request).get(REFERENCE_KEY), _schema_templates(request)
+            given, written = _custom_params(request).get(REFERENCE_KEY), _templates(request)
             if given is not None or written:
                 self._references.read(
                     name,
@@ -229,8 +234,14 @@ def _custom_params(request: Any) -> dict[str, Any]:
     return custom if isinstance(custom, dict) else {}
 
 
+def _templates(request: Any) -> list[Any]:
+    """Return templates of the request's tools, and of the JSON schema of its answer."""
+    given = _custom_params(request).get(TEMPLATE_KEY)
+    tools = given if isinstance(given, list) else [] if given is None else [given]
+    return [*tools, *_schema_templates(request)]
+
+
 def _schema_templates(request: Any) -> list[str]:
-    """Return templates of the JSON schema that the answer must follow, if there is one."""
     schema = getattr(getattr(request, "sampling_params", None), "json_schema", None)
     if not isinstance(schema, str):
         return []
@@ -239,11 +250,13 @@ def _schema_templates(request: Any) -> list[str]:
     return []
 
 
-def _of_server(config: DraftConfig) -> tuple[Any, int | None, int]:
-    """Return the tokenizer if a history needs it, the vocabulary size, and the TP rank."""
+def _of_server(config: DraftConfig) -> tuple[Any, int | None, bool]:
+    """Return the tokenizer if a history needs it, the vocabulary size, and whether this is the
+    first rank of the first data-parallel replica.
+    """
     context = sys.modules.get("sglang.srt.runtime_context")
     if context is None:
-        return None, None, 0
+        return None, None, True
     server = context.get_server_args()
     models = importlib.import_module("sglang.srt.configs.model_config")
     vocabulary = int(models.ModelConfig.from_server_args(server).vocab_size)
@@ -254,7 +267,14 @@ def _of_server(config: DraftConfig) -> tuple[Any, int | None, int]:
         tokenizer = load_engine_tokenizer(
             name, revision=model.revision, trust_remote_code=bool(model.trust_remote_code)
         )
-    return tokenizer, vocabulary, int(context.get_parallel().tp_rank)
+    parallel = context.get_parallel()
+    replica = parallel.dp_rank or 0  # None without replicas
+    if replica and not parallel.tp_rank and isinstance(config.history, str) and config.store:
+        LOG.warning(
+            "the first data-parallel replica alone writes %s; this one remembers in memory",
+            config.history,
+        )
+    return tokenizer, vocabulary, not any((parallel.tp_rank, parallel.pp_rank, replica))
 
 
 def _append_missing(text: LiveContext, tail: TokenArray, total: int) -> bool:

@@ -1,4 +1,4 @@
-"""SGLang's plugin for `engines.sglang`: an entry point that each of its processes imports.
+"""The hooks of SGLang's plugin for `engines.sglang`, which each of its processes registers.
 
 Only one of them drafts, so numba is imported when a corpus is made.
 """
@@ -6,35 +6,30 @@ Only one of them drafts, so numba is imported when a corpus is made.
 from __future__ import annotations
 
 import importlib
-import os
 from typing import Any
 
-from ngramkit.basics.errors import NgramkitError, UsageError, one_line
+from ngramkit.basics.errors import UsageError, one_line
 from ngramkit.engines.check import require_usable
-from ngramkit.engines.config import CONFIG_VARIABLE
-from ngramkit.engines.request_texts import REFERENCE_KEY, given_texts, token_ids
+from ngramkit.engines.request_texts import REFERENCE_KEY, TEMPLATE_KEY, given_texts, token_ids
+from ngramkit.engines.tool_templates import offered_templates
 
 CORPUS_CLASS = "sglang.srt.speculative.cpp_ngram.ngram_corpus.NgramCorpus"
 PREPARE_METHOD = "sglang.srt.speculative.ngram_worker.NGRAMWorker._prepare_draft_tokens"
 VERIFY_METHOD = "sglang.srt.sampling.sampling_params.SamplingParams.verify"  # by the front end
+CHAT_METHOD = "sglang.srt.entrypoints.openai.protocol.ChatCompletionRequest.to_sampling_params"
 
 
-def plugin() -> None:
-    """Register the hooks if NGRAMKIT_DRAFT is set.
-
-    Raises SystemExit if it is wrong: SGLang logs any other exception of a plugin, and serves
-    without it.
-    """
-    if not os.environ.get(CONFIG_VARIABLE, "").strip():
-        return
-    try:
-        require_usable("sglang")
-    except NgramkitError as error:
-        raise SystemExit(str(error)) from None
+def register_hooks() -> None:
+    """Check NGRAMKIT_DRAFT, and register the hooks. Raises NgramkitError if it is wrong."""
+    require_usable("sglang")
     hooks = importlib.import_module("sglang.srt.plugins.hook_registry")
     hooks.HookRegistry.register(CORPUS_CLASS, LateCorpus, hooks.HookType.REPLACE)
-    hooks.HookRegistry.register(PREPARE_METHOD, with_requests, hooks.HookType.AROUND)
-    hooks.HookRegistry.register(VERIFY_METHOD, with_text, hooks.HookType.AROUND)
+    for method, hook in (
+        (PREPARE_METHOD, with_requests),
+        (VERIFY_METHOD, with_text),
+        (CHAT_METHOD, with_templates),
+    ):
+        hooks.HookRegistry.register(method, hook, hooks.HookType.AROUND)
 
 
 class LateCorpus:
@@ -52,12 +47,24 @@ def with_requests(original: Any, worker: Any, batch: Any) -> Any:
     return original(worker, batch)
 
 
+def with_templates(original: Any, request: Any, *given: Any, **named: Any) -> Any:
+    """Add templates of a chat's tools to its parameters; its schema is among them already."""
+    parameters = original(request, *given, **named)
+    written = offered_templates(request)
+    if written:
+        said = parameters.get("custom_params")
+        parameters["custom_params"] = {**(said or {}), TEMPLATE_KEY: written}
+    return parameters
+
+
 def with_text(original: Any, parameters: Any, vocabulary: int) -> None:
-    """Check the text of a request too. Raises ValueError, which SGLang answers with status 400."""
+    """Check the texts of a request too. Raises ValueError, which SGLang answers with status 400."""
     original(parameters, vocabulary)
     said = parameters.custom_params
-    given = said.get(REFERENCE_KEY) if isinstance(said, dict) else None
+    said = said if isinstance(said, dict) else {}
     try:
-        token_ids(given_texts(given), lambda text: (), vocabulary)  # texts are encoded later
+        for key in (REFERENCE_KEY, TEMPLATE_KEY):
+            # Texts are encoded later.
+            token_ids(given_texts(said.get(key)), lambda text: (), vocabulary)
     except UsageError as error:
         raise ValueError(one_line(error)) from None

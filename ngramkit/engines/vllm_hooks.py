@@ -1,7 +1,7 @@
-"""vLLM's general plugin: ngramkit's drafts in Model Runner V2, under the method `ngram`.
+"""The hooks of vLLM's general plugin: drafts in Model Runner V2, under the method `ngram`.
 
-Each process of vLLM loads it before it imports its model runner. It imports neither numba nor that
-runner: on a CPU vLLM's worker fails if either is imported first.
+Each process of vLLM loads them before it imports its model runner. They import neither numba nor
+that runner: on a CPU vLLM's worker fails if either is imported first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ngramkit.engines.vllm_options import is_ngramkit_wanted, require_supported
 RUNNER_MODULE = "vllm.v1.worker.gpu.model_runner"  # has `init_speculator` as a global
 
 
-def plugin() -> None:
+def register_hooks() -> None:
     """Check NGRAMKIT_DRAFT, and prepare vLLM to use ngramkit's speculator if it is asked for.
 
     Raises NgramkitError if NGRAMKIT_DRAFT cannot be used.

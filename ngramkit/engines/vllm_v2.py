@@ -1,4 +1,4 @@
-"""ngramkit's speculator for vLLM's Model Runner V2; `engines.vllm_plugin` makes vLLM use it.
+"""ngramkit's speculator for vLLM's Model Runner V2; `engines.vllm_hooks` makes vLLM use it.
 
 It is imported in a worker, when the runner is made. A step copies [rows, K + 3] ids from the device
 once, which is its only wait, and [rows, K] ids back.

@@ -58,7 +58,7 @@ KNOWN = {
         "ngramkit/engines/metrics.py": ["importlib.import_module"],  # "prometheus_client"
         "ngramkit/engines/llama_cpp.py": ["importlib.import_module"],  # "llama_cpp"
         "ngramkit/engines/sglang.py": ["importlib.import_module"],  # a module of sglang
-        "ngramkit/engines/sglang_plugin.py": ["importlib.import_module"],  # the engine that runs it
+        "ngramkit/engines/sglang_hooks.py": ["importlib.import_module"],  # the engine that runs it
         "ngramkit/engines/tensorrt_llm.py": ["importlib.import_module"],  # the same
         # None: the C library that is loaded
         "ngramkit/decode/packed_weights.py": ["ctypes.CDLL", "ctypes.CDLL"],

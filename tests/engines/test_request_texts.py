@@ -96,7 +96,8 @@ def test_what_cannot_be_used_is_counted_and_logged_once(caplog):
         raise RuntimeError("no such tokenizer")
 
     for name, value, encode in (
-        ("a", 7, None), ("b", 8, None), ("c", "text", None), ("d", "text", fails), ("e", [1.5], None)
+        ("a", 7, None), ("b", 8, None), ("c", "text", None), ("d", "text", fails),
+        ("e", [1.5], None),
     ):  # fmt: skip
         assert len(texts.read(name, value, encode)) == 0
         assert name in texts

@@ -18,6 +18,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from test_vllm_v2 import error_of_broken_plugin
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
@@ -28,7 +29,8 @@ from ngramkit.drafters.blend import Blend
 from ngramkit.engines import request_texts, sglang
 from ngramkit.engines.config import CONFIG_VARIABLE
 from ngramkit.engines.sglang import NgramCorpus, pack_trees
-from ngramkit.engines.sglang_plugin import LateCorpus, plugin, with_text
+from ngramkit.engines.sglang_hooks import LateCorpus, with_templates, with_text
+from ngramkit.engines.sglang_plugin import plugin
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.history import History
 
@@ -49,11 +51,11 @@ def folder(monkeypatch, token_store, tmp_path):
     return tmp_path / "d"
 
 
-def serve(monkeypatch, rank=0, vocabulary=VOCABULARY):
+def serve(monkeypatch, rank=0, vocabulary=VOCABULARY, stage=0, replica=None):
     """Stand in for 0.5.23's scheduler: its arguments hold what the command line says, and defaults
     are elsewhere."""
     context = ModuleType("sglang.srt.runtime_context")
-    context.get_parallel = lambda: SimpleNamespace(tp_rank=rank)
+    context.get_parallel = lambda: SimpleNamespace(tp_rank=rank, pp_rank=stage, dp_rank=replica)
     context.get_server_args = lambda: SimpleNamespace(model_path="/m", tokenizer_path=None)
     context.get_serving = lambda: SimpleNamespace(tokenizer_path="/m")
     context.get_model = lambda: SimpleNamespace(revision="v1", trust_remote_code=False)
@@ -371,17 +373,24 @@ def test_no_key_that_a_client_sends_ends_a_step(by, monkeypatch, tmp_path):
     }
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_the_first_rank_writes(rank, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("rank", "stage", "replica", "writes"),
+    [(0, 0, None, True), (1, 0, None, False), (0, 1, None, False), (0, 0, 0, True),
+     (0, 0, 1, False)],
+)  # fmt: skip
+def test_the_first_rank_of_the_first_replica_writes(
+    rank, stage, replica, writes, monkeypatch, tmp_path, caplog
+):
     path = growing(monkeypatch, tmp_path)
-    serve(monkeypatch, rank)
+    serve(monkeypatch, rank, stage=stage, replica=replica)
     corpus, one = NgramCorpus(draft_token_num=K), Req("a", [1, 2])
     one.output_ids = [3, 4]
     decode(corpus, one)
     one.finished_reason = object()
     decode(corpus, Req("b", [1, 2]))
     corpus.history.flush()
-    assert held(path) == [([3, 4], 0)] * (rank == 0)
+    assert held(path) == [([3, 4], 0)] * writes
+    assert ("this one remembers in memory" in caplog.text) == bool(replica)
 
 
 @pytest.mark.parametrize("said", ["{}", '{"history": true}', '{"history": "%s/chat"}'])
@@ -422,6 +431,8 @@ def test_sglangs_requests_and_context_have_what_is_read(wheel):
     assert "class FINISH_ABORT(" in request
     context = wheel("runtime_context.py")
     assert "def get_parallel() " in context
+    assert 'placement["dp_rank"] = ranks.dp_rank' in context
+    assert '"pp_rank"' in context
     for name in ("get_server_args", "get_serving", "get_model"):
         assert f"def {name}() " in context
     assert "def from_server_args(" in wheel("configs/model_config.py")
@@ -439,8 +450,15 @@ def test_installed_but_not_configured_it_changes_nothing(monkeypatch):
     monkeypatch.setitem(sys.modules, "sglang", None)  # importing it fails
     plugin()
     monkeypatch.setenv(CONFIG_VARIABLE, "{}")
-    with pytest.raises(ImportError):
+    with pytest.raises(SystemExit, match=r"cannot use ngramkit: .*sglang"):
         plugin()
+
+
+def test_a_broken_installation_stops_sglang():
+    """The import of the entry point must work: SGLang only logs its error."""
+    assert error_of_broken_plugin("sglang_plugin") == (
+        "cannot use ngramkit: import of ngramkit.engines.request_texts halted; None in sys.modules"
+    )
 
 
 @pytest.mark.parametrize(
@@ -474,7 +492,7 @@ print(type(corpus).__name__, "numba" in sys.modules)
 """
     command = [sys.executable, "-c", registered]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert run.stdout.splitlines() == ["3 []", "NgramCorpus True"], run.stderr
+    assert run.stdout.splitlines() == ["4 []", "NgramCorpus True"], run.stderr
 
 
 @pytest.mark.parametrize(
@@ -487,6 +505,8 @@ print(type(corpus).__name__, "numba" in sys.modules)
         ({"ngramkit_reference": [1.5]}, "got float"),
         ({"ngramkit_reference": [VOCABULARY]}, "must be below"),
         ({"ngramkit_reference": "x" * (1 << 19)}, "must have at most"),
+        ({"ngramkit_templates": ["{}"]}, None),
+        ({"ngramkit_templates": 5}, "got int"),
     ],
 )
 def test_a_wrong_text_is_an_error_of_its_request(said, wrong):
@@ -496,6 +516,53 @@ def test_a_wrong_text_is_an_error_of_its_request(said, wrong):
     with expected:
         with_text(lambda *given: verified.append(given), parameters, VOCABULARY)
     assert verified == [(parameters, VOCABULARY)]
+
+
+def test_tools_of_a_chat_are_drafted_from(monkeypatch):
+    def tool(name, schema):
+        return SimpleNamespace(function=SimpleNamespace(name=name, parameters=schema))
+
+    def carried(choice, said=None):
+        request = SimpleNamespace(tools=tools, tool_choice=choice)
+        return with_templates(lambda *given: {"custom_params": said}, request, [], {})
+
+    tools = [tool("f", {"properties": {"name": {"type": "string"}}}), tool("g", None)]
+    said = {"ngramkit": True}
+    assert carried("auto", said)["custom_params"] == {
+        "ngramkit": True,
+        "ngramkit_templates": [
+            '{"name": "f", "arguments": {"name":""}}',
+            '{"name": "f", "arguments": {"name": ""}}',
+            '{"name": "g", "arguments": {}}',
+        ],
+    }
+    assert said == {"ngramkit": True}
+    assert carried("none") == {"custom_params": None}
+    named = SimpleNamespace(function=SimpleNamespace(name="g"))
+    custom = carried(named)["custom_params"]
+    assert custom == {"ngramkit_templates": ['{"name": "g", "arguments": {}}']}
+    monkeypatch.setenv(CONFIG_VARIABLE, '{"vocabulary": 128}')
+    corpus, requests = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH), []
+    for name, params in (("tools", custom), ("none", None)):
+        requests.append(Req(name, [9, 9, 9], custom=params))
+        requests[-1].tokenizer = Characters()
+        requests[-1].output_ids = [ord(each) for each in '{"name": "g"']
+    with_tools, without = decode(corpus, *requests)
+    assert with_tools == ord(",") != without
+
+
+def test_sglangs_chats_have_what_is_wrapped(wheel):
+    source = wheel("entrypoints/openai/protocol.py")
+    chats = source[source.index("class ChatCompletionRequest(") :]
+    for text in (
+        "    tools: Optional[List[Tool]]",
+        "    tool_choice: Union[ToolChoice, ",
+        "    def to_sampling_params(",
+        '"custom_params": self.custom_params',
+    ):
+        assert text in chats
+    serving = wheel("entrypoints/openai/serving_chat.py")
+    assert "sampling_params = request.to_sampling_params(" in serving
 
 
 @pytest.fixture
@@ -527,6 +594,8 @@ def test_sglangs_own_hooks_and_unpacking(folder, wheel, monkeypatch):
         ".srt.speculative",
         ".srt.speculative.cpp_ngram",
         ".srt.sampling",
+        ".srt.entrypoints",
+        ".srt.entrypoints.openai",
     ):
         module(monkeypatch, f"sglang{name}")
     for name in ("", ".ops", ".ops.speculative"):
@@ -561,8 +630,14 @@ def test_sglangs_own_hooks_and_unpacking(folder, wheel, monkeypatch):
     sampling = module(
         monkeypatch, name, "class SamplingParams:\n    def verify(self, vocab_size): ..."
     )
+    chats = "class ChatCompletionRequest:\n    def to_sampling_params(self): return {}"
+    protocol = module(monkeypatch, "sglang.srt.entrypoints.openai.protocol", chats)
     plugin()
     hooks.HookRegistry.apply_hooks()
+    chat = protocol.ChatCompletionRequest()
+    function = SimpleNamespace(name="f", parameters=None)
+    chat.tools, chat.tool_choice = [SimpleNamespace(function=function)], "auto"
+    assert "ngramkit_templates" in chat.to_sampling_params()["custom_params"]
     parameters = sampling.SamplingParams()
     parameters.custom_params = {"ngramkit_reference": 5}
     with pytest.raises(ValueError, match="must be texts"):

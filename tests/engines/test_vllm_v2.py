@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import os
+import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,11 +19,12 @@ from test_vllm import VOCABULARY, released
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.engines import vllm_options, vllm_plugin
+from ngramkit.engines import vllm_hooks, vllm_options, vllm_plugin
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.formats.history import History
 
+ROOT = Path(__file__).parents[2]
 SLOTS, ROWS, LONGEST, VERSION = 4, 6, 64, "0.33.0"
 MODULES = ("vllm.v1.worker.gpu.spec_decode.speculator", "vllm.utils.gpu_sync_debug")
 
@@ -460,13 +463,20 @@ def test_a_tenant_has_a_history_of_its_own(by, make, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rank", "size", "engine", "writes"), [(0, 2, 0, True), (1, 2, 0, False), (0, 1, 1, False)]
-)
-def test_one_rank_of_the_first_engine_writes(rank, size, engine, writes, v2, monkeypatch, tmp_path):
+    ("rank", "size", "prefill", "engine", "writes"),
+    [(0, 2, 1, 0, True), (1, 2, 1, 0, False), (0, 1, 1, 1, False), (1, 1, 2, 0, False),
+     (2, 2, 2, 0, False), (4, 2, 2, 0, True)],
+)  # fmt: skip
+def test_one_rank_of_the_first_engine_writes(
+    rank, size, prefill, engine, writes, v2, monkeypatch, tmp_path
+):
     monkeypatch.setenv(CONFIG_VARIABLE, json.dumps({"history": str(tmp_path / "h")}))
     given = options()
     given.parallel_config = SimpleNamespace(
-        rank=rank, tensor_parallel_size=size, data_parallel_index=engine
+        rank=rank,
+        tensor_parallel_size=size,
+        prefill_context_parallel_size=prefill,
+        data_parallel_index=engine,
     )
     speculator = v2.Speculator(given, torch.device("cpu"), States())
     speculator.requests.begin(new_request("a", [1, 2], [1, 2, 3, 4], max_tokens=2))
@@ -557,7 +567,7 @@ def vllm_modules(v2, monkeypatch):
         "vllm.config": {"VllmConfig": VllmConfig},
         "vllm.version": {"__version__": VERSION},
         "vllm.v1.worker.gpu.spec_decode": {"init_speculator": lambda *given: "vLLM's own"},
-        vllm_plugin.RUNNER_MODULE: {"GPUModelRunner": type("R", (Runner,), dict(vars(Runner)))},
+        vllm_hooks.RUNNER_MODULE: {"GPUModelRunner": type("R", (Runner,), dict(vars(Runner)))},
     }
     for name, attributes in contents.items():
         module = ModuleType(name)
@@ -572,7 +582,7 @@ def test_the_plugin_replaces_vllms_drafter_where_it_is_asked_for(vllm_modules, m
     vllm_plugin.plugin()
     vllm_plugin.plugin()
     package = vllm_modules["vllm.v1.worker.gpu.spec_decode"]
-    assert vllm_modules[vllm_plugin.RUNNER_MODULE].init_speculator is package.init_speculator
+    assert vllm_modules[vllm_hooks.RUNNER_MODULE].init_speculator is package.init_speculator
     device = torch.device("cpu")
     assert package.init_speculator(options(), device, None) == "vLLM's own"
     made = package.init_speculator(options(ngramkit={}), device, States())
@@ -596,7 +606,39 @@ def test_a_configuration_that_v2_does_not_run_fails_at_once(vllm_modules, monkey
     assert made(method="ngram_gpu").begun
 
 
+def test_a_broken_installation_stops_vllm():
+    """The import of the entry point must work: vLLM only logs its error."""
+    assert error_of_broken_plugin("vllm_plugin") == (
+        "ImportError: cannot load ngramkit: import of ngramkit.engines.request_texts halted; None "
+        "in sys.modules. Repair its installation, or leave it out of VLLM_PLUGINS."
+    )
+
+
+def error_of_broken_plugin(name):
+    """Return the last line of a process that calls a plugin while one of its imports fails."""
+    code = "import sys\nsys.modules['ngramkit.engines.request_texts'] = None\n"
+    code += f"from ngramkit.engines.{name} import plugin\nprint('imported')\nplugin()"
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT,
+        env={**os.environ, CONFIG_VARIABLE: "{}"},
+    )  # fmt: skip
+    assert run.returncode
+    assert run.stdout == "imported\n"
+    return run.stderr.splitlines()[-1]
+
+
 # vLLM's sources.
+
+
+def test_vllm_starts_without_a_plugin_that_cannot_be_imported():
+    """So the module of the entry point must not fail; what its function raises ends the start."""
+    source = released("vllm/plugins/__init__.py")
+    loads = text_of("vllm/plugins/__init__.py", "load_plugins_by_group")
+    assert loads.index("try:") < loads.index("func = plugin.load()") < loads.index("except")
+    calls = text_of("vllm/plugins/__init__.py", "load_general_plugins")
+    assert "for func in plugins.values():\n        func()" in calls
+    assert "try" not in calls
+    assert "logger.exception" in source
 
 
 def functions(module):
@@ -696,5 +738,11 @@ def test_vllms_configuration_has_what_is_read():
         assert f"def {name}(self)" in source
     for field in ("lora_config", "additional_config", "device_config"):
         assert f"    {field}: " in source
-    assert "data_parallel_index: int" in released("vllm/config/parallel.py")
+    parallel = released("vllm/config/parallel.py")
+    for field in ("data_parallel_index", "tensor_parallel_size", "prefill_context_parallel_size"):
+        assert f"    {field}: int" in parallel
+    layout = released("vllm/distributed/parallel_state.py")
+    assert "the layout order is: ExternalDP x DP x PP x PCP x TP" in layout
+    checked = text_of(f"{GPU}/pcp_manager.py", "validate_config")
+    assert 'speculative_config.method != "mtp"' in checked
     assert "num_draft_tokens_per_req: np.ndarray | None" in released(f"{GPU}/input_batch.py")
