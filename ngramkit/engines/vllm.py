@@ -22,10 +22,11 @@ import numpy.typing as npt
 from ngramkit.basics.errors import NgramkitError, UsageError, one_line
 from ngramkit.engines.batch import Asked
 from ngramkit.engines.growing_history import Finished
-from ngramkit.engines.request_parameters import forbids_drafts, forbids_remembering
+from ngramkit.engines.request_parameters import forbids_drafts
 from ngramkit.engines.request_texts import IDS_KEY, TEMPLATE_IDS_KEY
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does
 from ngramkit.engines.vllm_requests import (
+    may_be_remembered,
     most_drafted,
     most_output,
     open_batch,
@@ -128,12 +129,11 @@ class Proposer:
         prompt, sampling = state.prompt_token_ids, state.sampling_params
         if not self._batch.grows or prompt is None or sampling is None:
             return
-        if forbids_remembering(_extra_args(state)):
+        most, tenant = most_output(sampling, len(prompt), self._longest), self._tenant(state)
+        if tenant is None or not may_be_remembered(state, most, tenant):
             return
-        most = most_output(sampling, len(prompt), self._longest)
         output = unaborted_answer(sampling, state.output_token_ids, most)
-        tenant = self._tenant(state)
-        if output is not None and tenant is not None:
+        if output is not None:
             tokens = np.array([*prompt, *output], np.int32)
             self._batch.finish(Finished(tokens, len(prompt), name, tenant))
 

@@ -289,7 +289,7 @@ class Runner:
     def input_batch(self):
         return SimpleNamespace(req_ids=self.batch.names)
 
-    def begin(self, name, prompt, lora=None, **sampling):
+    def begin(self, name, prompt, lora=None, pictures=(), embeds=None, **sampling):
         said = {
             "stop": [], "stop_token_ids": [], "eos_token_id": None, "max_tokens": 1000,
             "extra_args": None, **sampling,
@@ -297,6 +297,7 @@ class Runner:
         self.requests[name] = SimpleNamespace(
             prompt_token_ids=prompt, output_token_ids=[], sampling_params=SimpleNamespace(**said),
             lora_request=lora and SimpleNamespace(lora_name=lora),
+            mm_features=list(pictures), prompt_embeds=embeds,
         )  # fmt: skip
         self.batch.add(name, prompt)
 
@@ -349,6 +350,20 @@ def test_a_runner_tells_of_ends_and_of_aborts(monkeypatch, tmp_path, runner):
     model.drafter.history.flush()  # although no step follows
     kept = [(r.tokens.tolist(), r.prompt) for r in History.open(path).news()[0]]
     assert sorted(kept) == [([3, 4, 5], 0), ([3, 4, 5, 6], 0), ([3, 4, 7], 0)]
+
+
+def test_what_v2_does_not_remember_v1_does_not_either(monkeypatch, tmp_path, runner):
+    """A picture has the ids of any other, and embeddings have zeros between their ids."""
+    path = growing(monkeypatch, tmp_path)
+    model = runner()
+    model.begin("picture", [1, 1], pictures=["a cat"], max_tokens=2)
+    model.begin("mixed", [1, 0], embeds=object(), max_tokens=2)
+    model.begin("beam", [1, 2], max_tokens=1)
+    model.begin("plain", [1, 3], max_tokens=2)
+    model.step(picture=[3, 4], mixed=[3, 5], beam=[3], plain=[3, 6])
+    model.end("picture", "mixed", "beam", "plain")
+    model.drafter.history.flush()
+    assert [r.tokens.tolist() for r in History.open(path).news()[0]] == [[3, 6]]
 
 
 def test_the_next_request_drafts_from_what_the_runner_told(monkeypatch, tmp_path, runner):
@@ -437,6 +452,9 @@ def test_vllms_runner_has_what_is_watched():
         assert len(re.findall(rf"^    def {method}\(", source, re.MULTILINE)) == 1
     assert f"self.{vllm.ENDED}(req_id, req_state)" in source
     assert "self.requests: dict[str, CachedRequestState]" in source
+    states = released("vllm/v1/worker/gpu_input_batch.py")
+    for field in ("mm_features", "sampling_params", "prompt_embeds", "lora_request"):
+        assert f"    {field}: " in states
     assert "req_state = self.requests.pop(req_id, None)" in source
 
 
