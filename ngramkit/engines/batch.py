@@ -47,6 +47,7 @@ EXIT_PRIORITY = 20  # exit priority of Finalize
 
 Rows = Sequence[npt.ArrayLike]
 Keep = Callable[[DraftTree], DraftTree]
+Decode = Callable[..., str]  # of a tokenizer, from token ids to text
 
 
 class Asked(NamedTuple):
@@ -97,6 +98,7 @@ class BatchDrafter:
         self._metrics = Path(config.metrics) if config.metrics else None
         self._counters = counters
         self._logged = 0  # rows at the last line of the log
+        self.decode: Decode | None = None  # of the engine's tokenizer, if an adapter loads it
         self.history = source.history
         self.grows = self.history is not None and self.history.stores
         if self.grows:  # before the wait for the writing thread

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.util import Finalize
@@ -16,7 +17,7 @@ from ngramkit.budget.model_size import model_size
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.drafters.base import NO_TOKENS, DraftTree, Source, TokenArray
 from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
-from ngramkit.engines.batch import Asked, BatchDrafter
+from ngramkit.engines.batch import Asked, BatchDrafter, Decode
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.host_rows import HostRow, HostRows
@@ -267,7 +268,10 @@ def remember_unless_aborted(
     request = row.request
     if request is None or not request.remembered:
         return
-    output = unaborted_answer(request.sampling, row.output.tolist(), request.most, proven=proven)
+    sampling, written = request.sampling, row.output.tolist()
+    output = unaborted_answer(sampling, written, request.most, proven=proven)
+    if output is None and proven and sampling.stop and batch.decode is not None:
+        output = stopped_answer(sampling, written, batch.decode)
     if output is not None:
         tokens = row.tokens[: row.prompt + len(output)]
         batch.finish(Finished(tokens, row.prompt, name, request.tenant))
@@ -320,6 +324,17 @@ def unaborted_answer(
     return output[:most] if finished else None
 
 
+def stopped_answer(sampling: Any, output: list[int], decode: Decode) -> list[int] | None:
+    """Return an answer up to the token that completes a stop text; None if there is none."""
+
+    def stops(size: int) -> bool:
+        text = decode(output[:size], skip_special_tokens=sampling.skip_special_tokens)
+        return any(each in text for each in sampling.stop)
+
+    size = bisect_left(range(len(output) + 1), True, key=stops)
+    return output[:size] if sampling.min_tokens < size <= len(output) else None
+
+
 def open_batch(vllm_config: Any, config: DraftConfig, device: str, *, counts: bool) -> BatchDrafter:
     """Open what `config` drafts from, for the model and the rank that vLLM's options name."""
     config.require_fit("vllm")
@@ -345,6 +360,7 @@ def open_batch(vllm_config: Any, config: DraftConfig, device: str, *, counts: bo
         writes=is_first_of_layer(parallel) and getattr(parallel, "data_parallel_index", 0) == 0,
     )
     batch.require_same(tokenizer)
+    batch.decode = getattr(tokenizer, "decode", None)
     running = int(vllm_config.scheduler_config.max_num_seqs)
     batch.sessions.most = max(config.sessions, 2 * running)  # with preempted ones
     return batch

@@ -73,6 +73,7 @@ def new_request(name, prompt, tokens=None, *, embedded=False, pictures=(), lora=
     """A NewRequestData."""
     said = {
         "stop": [], "stop_token_ids": [], "eos_token_id": None, "max_tokens": 1000,
+        "min_tokens": 0, "skip_special_tokens": True,
         "extra_args": None, **sampling,
     }  # fmt: skip
     return SimpleNamespace(
@@ -346,15 +347,29 @@ def test_the_last_request_is_remembered_at_the_end(make, tmp_path):
     runner.schedule(
         new_request("done", [1, 2], max_tokens=2),
         new_request("running", [1, 3]),
-        new_request("stopped or running", [1, 4], stop=["x"]),
+        new_request("stopped", [1, 4], stop=["no", "hi"]),
+        new_request("stops later", [1, 5], stop=["x"]),
+        new_request("too short", [1, 6], stop=["h"], min_tokens=2),
     )
-    runner.step(**{name: [5, 6] for name in runner.order})
-    history = runner.speculator.batch.history
+    runner.step(**{name: [7, 8, 9] for name in runner.order if name != "done"}, done=[5, 6])
     batch = runner.speculator.batch
+    history = batch.history
+    batch.decode = lambda ids, *, skip_special_tokens: "".join("hi!"[i - 7] for i in ids)
     runner.speculator.requests = None
     history.flush()
-    assert [r.tokens.tolist() for r in History.open(tmp_path / "h").news()[0]] == [[5, 6]]
+    kept = [r.tokens.tolist() for r in History.open(tmp_path / "h").news()[0]]
+    assert kept == [[5, 6], [7, 8]]
     assert batch.history is history
+
+
+def test_without_a_tokenizer_a_stop_text_proves_no_end(make, tmp_path):
+    runner = make({"history": str(tmp_path / "h")})
+    runner.schedule(new_request("stopped or running", [1, 4], stop=["x"]))
+    runner.step(**{"stopped or running": [5, 6]})
+    batch = runner.speculator.batch
+    runner.speculator.requests = None
+    batch.history.flush()
+    assert list((tmp_path / "h").glob("*")) == [] or not History.open(tmp_path / "h").news()[0]
 
 
 def test_zeros_of_a_prompt_embedding_are_not_drafted_from(make):
