@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from ngramkit.formats.history import History, require_no_other
 from ngramkit.formats.manifest import MANIFEST_FILE
 from ngramkit.remote.urls import as_url
 
+LOG = logging.getLogger("ngramkit")
 CONFIG_VARIABLE = "NGRAMKIT_DRAFT"
 PATH_KEYS = (*TABLES, "history", "metrics")
 SWITCH_KEYS = ("pause", "clock", "store", "history_prompts")
@@ -115,6 +117,13 @@ class DraftConfig:
         given = {role: getattr(self, role) or () for role in KIND_OF_ROLE}
         named = {r: names if isinstance(names, tuple) else (names,) for r, names in given.items()}
         return {role: names for role, names in named.items() if names}
+
+    def log_unused(self, keys: Iterable[str], cause: str) -> None:
+        """Log which of `keys` differ from their defaults although `cause` leaves them unused."""
+        defaults = DraftConfig()
+        given = [key for key in keys if getattr(self, key) != getattr(defaults, key)]
+        if given:
+            LOG.warning("%s: these keys have no effect: %s", cause, ", ".join(given))
 
     @property
     def named(self) -> bool:

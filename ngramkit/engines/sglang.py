@@ -61,6 +61,7 @@ class NgramCorpus:
     ) -> None:
         config = DraftConfig.from_environment() or DraftConfig()
         config.require_fit("sglang")
+        config.log_unused(("tokens", "clock"), "drafts in SGLang")
         tokenizer, known, first = _of_server(config)
         hint = f'add "vocabulary" to {CONFIG_VARIABLE}: the vocab_size of the model\'s config.json'
         vocabulary = config.require_vocabulary(known, hint)

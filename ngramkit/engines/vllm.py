@@ -24,6 +24,7 @@ from ngramkit.engines.batch import Asked
 from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.request_parameters import forbids_drafts
 from ngramkit.engines.request_texts import IDS_KEY, TEMPLATE_IDS_KEY
+from ngramkit.engines.vllm_modes import UNUSED_KEYS
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does
 from ngramkit.engines.vllm_requests import (
     may_be_remembered,
@@ -60,6 +61,8 @@ class Proposer:
             device = getattr(getattr(vllm_config, "device_config", None), "device_type", "")
             if device == "cpu" and not rank:
                 LOG.warning("%s", ON_CPU)
+            if not rank:
+                config.log_unused(UNUSED_KEYS["trimmed"], "chains in vLLM")
             # Ranks count the same.
             self._batch = open_batch(vllm_config, config, device, counts=not rank)
             show_requests_to_proposers(

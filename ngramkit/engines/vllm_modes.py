@@ -13,6 +13,12 @@ MODES = {
     "trimmed": "synchronous scheduling verifies exactly the drafted tokens",
     "adaptive": "vLLM cuts drafts by their confidence and its measured costs",
 }
+PRICE_KEYS = ("min_probability", "pass_cost", "clock", "pause")
+UNUSED_KEYS = {  # of DraftConfig, by mode
+    "fixed": ("tokens", "budget", *PRICE_KEYS),
+    "trimmed": ("budget",),
+    "adaptive": ("budget", *PRICE_KEYS),
+}
 V1_CLASS = "ngramkit.engines.vllm.Proposer"  # of Model Runner V1
 V1_SETTING = f'{{"method": "custom_class", "model": "{V1_CLASS}", ...}}'
 

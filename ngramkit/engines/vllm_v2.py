@@ -21,7 +21,7 @@ from vllm.v1.worker.gpu.spec_decode.speculator import BaseSpeculator
 
 from ngramkit.drafters.base import DraftTree, TokenArray
 from ngramkit.engines.batch import BatchDrafter
-from ngramkit.engines.vllm_modes import MODES
+from ngramkit.engines.vllm_modes import MODES, UNUSED_KEYS
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does, mode_of
 from ngramkit.engines.vllm_requests import (
     RunningRequests,
@@ -83,10 +83,13 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
                 "the first data-parallel engine alone writes %s; this one remembers in memory",
                 config.history,
             )
+        if first:
+            config.log_unused(UNUSED_KEYS[self.mode], f"vLLM's {self.mode} mode")
         if self.mode != "trimmed":  # vLLM decides how much it verifies
             config = replace(config, pause=False)
         batch = open_batch(vllm_config, config, device.type, counts=first)
-        self._length = most_drafted(vllm_config, config)
+        # Each slot is verified in the fixed mode, also beyond `tokens`.
+        self._length = self.slots if self.mode == "fixed" else most_drafted(vllm_config, config)
         self._tenants, self._log_rows = config.history_by, config.log_steps
         return batch
 

@@ -105,6 +105,15 @@ def test_artifacts_that_cannot_be_opened_are_named(tmp_path):
         open_source(DraftConfig(history=str(tmp_path / "none"), store=False), 100)
 
 
+def test_keys_with_their_defaults_are_not_logged(caplog):
+    DraftConfig(pause=True, sessions=5).log_unused(("pause", "tokens"), "this engine")
+    assert caplog.records == []
+    DraftConfig(pause=False, tokens=5, budget=5).log_unused(("pause", "tokens"), "this engine")
+    assert [each.getMessage() for each in caplog.records] == [
+        "this engine: these keys have no effect: pause, tokens"
+    ]
+
+
 def test_another_tokenizers_artifact_is_refused(token_store, tmp_path):
     from ngramkit.builders.datastore import build_datastore
 

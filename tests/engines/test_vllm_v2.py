@@ -270,6 +270,26 @@ def test_the_mode_follows_from_vllms_options(given, mode, make, caplog):
     assert (max(confidence) > 0) == (mode == "adaptive")
 
 
+@pytest.mark.parametrize(
+    ("given", "drafted", "unused"),
+    [
+        ({}, 2, "budget"),
+        ({"asynchronous": True}, 4, "tokens, budget, min_probability, pass_cost, clock, pause"),
+        ({"asynchronous": True, "adaptive": True}, 2,
+         "budget, min_probability, pass_cost, clock, pause"),
+    ],
+    ids=["trimmed", "fixed", "adaptive"],
+)  # fmt: skip
+def test_keys_without_an_effect_are_logged(given, drafted, unused, make, caplog):
+    """All slots are filled in the fixed mode, beyond `tokens` too."""
+    said = {"tokens": 2, "budget": 5, "min_probability": 0.1, "pass_cost": 2, "clock": False}
+    runner = make(said, **given)
+    assert f"mode: these keys have no effect: {unused}\n" in caplog.text
+    runner.schedule(new_request("a", [0, 1]))
+    draft = runner.step(a=[2])["a"]
+    assert draft == [3, 4, 5, 6][:drafted] + [2] * (SLOTS - drafted)
+
+
 def test_slots_without_a_draft_repeat_the_last_token(make):
     runner = make(asynchronous=True)
     runner.schedule(new_request("a", [8] * 5), new_request("b", [0, 1]))
