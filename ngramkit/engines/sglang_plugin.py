@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from ngramkit.basics.errors import NgramkitError  # which the package imports too
+
 VARIABLE = "NGRAMKIT_DRAFT"  # CONFIG_VARIABLE, whose module may fail
 
 
@@ -23,5 +25,7 @@ def plugin() -> None:
         from ngramkit.engines.sglang_hooks import register_hooks
 
         register_hooks()
+    except NgramkitError as error:
+        raise SystemExit(str(error)) from None
     except Exception as error:
         raise SystemExit(f"cannot use ngramkit: {error}") from error

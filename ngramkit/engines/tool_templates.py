@@ -126,11 +126,11 @@ class _Values:
             if self._is_spent:
                 break
             found = self._plain(part, steps - 1)
-            keys = found.get("properties"), merged.get("properties")
+            first, more = merged.get("properties"), found.get("properties")
             merged = {**found, **merged}
-            if all(isinstance(each, Mapping) for each in keys):
-                self._left -= sum(map(len, keys))
-                merged["properties"] = {**keys[1], **keys[0]}
+            if isinstance(first, Mapping) and isinstance(more, Mapping):
+                self._left -= len(first) + len(more)
+                merged["properties"] = {**first, **more}
         return merged
 
     @property
