@@ -16,13 +16,16 @@ import logging
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError, one_line
 from ngramkit.basics.untrusted import parse_json
+from ngramkit.budget.crossover import stops_paying
+from ngramkit.budget.model_size import model_size
+from ngramkit.budget.pass_times import PassTimes, pass_times
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
@@ -62,15 +65,15 @@ class NgramCorpus:
         config = DraftConfig.from_environment() or DraftConfig()
         config.require_fit("sglang")
         config.log_unused(("tokens", "clock"), "drafts in SGLang")
-        tokenizer, known, first = _of_server(config)
+        server = _server_facts(config)
         hint = f'add "vocabulary" to {CONFIG_VARIABLE}: the vocab_size of the model\'s config.json'
-        vocabulary = config.require_vocabulary(known, hint)
+        vocabulary = config.require_vocabulary(server.vocabulary, hint)
         self._batch = BatchDrafter.open(
             config,
             vocabulary=vocabulary,
             counters=EngineCounters(),
-            tokenizer=engine_record(tokenizer, vocabulary),
-            writes=first,
+            tokenizer=engine_record(server.tokenizer, vocabulary),
+            writes=server.first,
         )
         self.history, self.statistics = self._batch.history, self._batch.statistics
         self._departures, self._tenants = Departures(), config.history_by
@@ -78,6 +81,8 @@ class NgramCorpus:
         nodes = draft_token_num - 1  # the first is the last token of the context
         self._nodes = min(config.budget or nodes, nodes)
         self._chain = max_bfs_breadth == 1
+        if server.first and server.times is not None:
+            _log_crossover(server.times, nodes)
         # Tokens of each request, and how many before them are unknown.
         self._texts: dict[str, tuple[LiveContext, int]] = {}
         self._requests: dict[str, Any] = {}
@@ -251,16 +256,19 @@ def _schema_templates(request: Any) -> list[str]:
     return []
 
 
-def _of_server(config: DraftConfig) -> tuple[Any, int | None, bool]:
-    """Return the tokenizer if a history needs it, the vocabulary size, and whether this is the
-    first rank of the first data-parallel replica.
-    """
+class _Server(NamedTuple):
+    tokenizer: Any = None  # if a history needs it
+    vocabulary: int | None = None  # ids of the model
+    first: bool = True  # this is the first rank of the first data-parallel replica
+    times: PassTimes | None = None  # of its passes; None if the model's config does not show them
+
+
+def _server_facts(config: DraftConfig) -> _Server:
     context = sys.modules.get("sglang.srt.runtime_context")
     if context is None:
-        return None, None, True
-    server = context.get_server_args()
+        return _Server()
     models = importlib.import_module("sglang.srt.configs.model_config")
-    vocabulary = int(models.ModelConfig.from_server_args(server).vocab_size)
+    about = models.ModelConfig.from_server_args(context.get_server_args())
     tokenizer = None
     if config.history:
         # Not from the server's arguments, which hold no defaults.
@@ -275,7 +283,22 @@ def _of_server(config: DraftConfig) -> tuple[Any, int | None, bool]:
             "the first data-parallel replica alone writes %s; this one remembers in memory",
             config.history,
         )
-    return tokenizer, vocabulary, not any((parallel.tp_rank, parallel.pp_rank, replica))
+    first = not any((parallel.tp_rank, parallel.pp_rank, replica))
+    size = model_size(about.hf_config)
+    times = None if size is None else pass_times(None, size, str(context.get_device().device))
+    return _Server(tokenizer, int(about.vocab_size), first, times)
+
+
+def _log_crossover(times: PassTimes, nodes: int) -> None:
+    """Log from how many requests on drafts cost time: each pass verifies all their nodes."""
+    requests = stops_paying(times, nodes, padded=True)
+    if requests is not None:
+        LOG.info(
+            "by the model's config, typical drafts of %s nodes make SGLang slower if %s or more "
+            "requests run at once",
+            nodes,
+            requests,
+        )
 
 
 def _append_missing(text: LiveContext, tail: TokenArray, total: int) -> bool:

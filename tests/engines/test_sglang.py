@@ -23,6 +23,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.budget.crossover import stops_paying
+from ngramkit.budget.model_size import model_size
+from ngramkit.budget.pass_times import pass_times
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
@@ -51,7 +54,7 @@ def folder(monkeypatch, token_store, tmp_path):
     return tmp_path / "d"
 
 
-def serve(monkeypatch, rank=0, vocabulary=VOCABULARY, stage=0, replica=None):
+def serve(monkeypatch, rank=0, vocabulary=VOCABULARY, stage=0, replica=None, hf_config=None):
     """Stand in for 0.5.23's scheduler: its arguments hold what the command line says, and defaults
     are elsewhere."""
     context = ModuleType("sglang.srt.runtime_context")
@@ -60,7 +63,8 @@ def serve(monkeypatch, rank=0, vocabulary=VOCABULARY, stage=0, replica=None):
     context.get_serving = lambda: SimpleNamespace(tokenizer_path="/m")
     context.get_model = lambda: SimpleNamespace(revision="v1", trust_remote_code=False)
     models = ModuleType("sglang.srt.configs.model_config")
-    config = SimpleNamespace(vocab_size=vocabulary)
+    context.get_device = lambda: SimpleNamespace(device="cuda")
+    config = SimpleNamespace(vocab_size=vocabulary, hf_config=hf_config)
     models.ModelConfig = SimpleNamespace(from_server_args=lambda arguments: config)
     monkeypatch.setitem(sys.modules, context.__name__, context)
     monkeypatch.setitem(sys.modules, models.__name__, models)
@@ -412,6 +416,33 @@ def test_the_documented_first_steps_draft(said, monkeypatch, tmp_path):
     assert asked_for == [("/m", "v1")] * (said != "{}")
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_rank_logs_from_when_on_drafts_cost_time(rank, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    dense = {
+        "hidden_size": 4096,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 12_288,
+        "vocab_size": 151_936,
+    }
+    monkeypatch.setenv(CONFIG_VARIABLE, "{}")
+    serve(monkeypatch, rank, hf_config=dense)
+    NgramCorpus(draft_token_num=K)
+    requests = stops_paying(pass_times(None, model_size(dense)), K - 1, padded=True)
+    assert 1 < requests < 200
+    line = (
+        "by the model's config, typical drafts of 7 nodes make SGLang slower if "
+        f"{requests} or more requests run at once"
+    )
+    assert (line in caplog.messages) == (rank == 0)
+    caplog.clear()
+    serve(monkeypatch, rank)
+    NgramCorpus(draft_token_num=K)
+    assert "at once" not in caplog.text
+
+
 def test_the_models_vocabulary_must_be_known(folder, monkeypatch):
     """No id may leave that the model does not have."""
     serve(monkeypatch, vocabulary=VOCABULARY - 1)
@@ -433,9 +464,14 @@ def test_sglangs_requests_and_context_have_what_is_read(wheel):
     assert "def get_parallel() " in context
     assert 'placement["dp_rank"] = ranks.dp_rank' in context
     assert '"pp_rank"' in context
-    for name in ("get_server_args", "get_serving", "get_model"):
+    for name in ("get_server_args", "get_serving", "get_model", "get_device"):
         assert f"def {name}() " in context
-    assert "def from_server_args(" in wheel("configs/model_config.py")
+    models = wheel("configs/model_config.py")
+    assert "def from_server_args(" in models
+    assert "self.hf_config = " in models
+    assert "assert total_draft_token_num == bs * self.draft_token_num" in wheel(
+        "speculative/ngram_worker.py"
+    )
 
 
 def test_external_corpora_are_refused(folder):
