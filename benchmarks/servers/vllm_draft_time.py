@@ -1,6 +1,6 @@
 """Draft time of vLLM's two adapters, in alternating calls of one process.
 
-    ENVIRONMENT/bin/python -m benchmarks.servers.vllm_draft_time
+    ENVIRONMENT/bin/python -m benchmarks.servers.vllm_draft_time --write
 
 ENVIRONMENT needs vLLM to be importable; no engine runs. 64 rows, then 256, each write a recorded
 answer, accept the correct part of their draft, and are followed by the next request. Drafts are
@@ -26,11 +26,12 @@ import torch
 
 from benchmarks import markdown
 from benchmarks._data import contexts, datastore
-from benchmarks._figures import machine
+from benchmarks._figures import machine, write_figures
 from ngramkit.drafters.base import NO_TOKENS, TokenArray, common_beginning
 from ngramkit.drafters.sources import HISTORY_TOKENS
 from ngramkit.formats.history import History
 
+COMMAND = "python -m benchmarks.servers.vllm_draft_time"
 ROWS, CHAIN, LENGTH, CALLS, BEGUN = (64, 256), 8, 4096, 100, 20
 MOST, GROWTH = 1.2, 4.0  # times V1's median; 256 rows over 64
 BASE = {"V2, trimmed": "V1", "V2, fixed": "V1, all slots"}
@@ -157,13 +158,19 @@ def main() -> None:
     """Print the times; exit with 1 if a bound is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.servers.vllm_draft_time")
     parser.add_argument("--threads", type=int, default=1, help="that draft (default: %(default)s)")
+    parser.add_argument("--write", action="store_true", help="keep the figures")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     with tempfile.TemporaryDirectory() as name:
-        raise SystemExit(measure(Path(name), given.threads))
+        cells, missed = measure(Path(name), given.threads)
+    print(markdown(HEAD, cells))
+    if given.write:
+        write_figures("vllm_draft_time", COMMAND, {"head": HEAD, "rows": cells})
+    raise SystemExit(missed > 0)
 
 
-def measure(folder: Path, threads: int) -> int:
+def measure(folder: Path, threads: int) -> tuple[list[tuple[str, ...]], int]:
+    """Return the rows of a table, and how many bounds were missed."""
     store = datastore(folder)
     past = write_history(store, folder / "history")
     draft = {
@@ -179,7 +186,8 @@ def measure(folder: Path, threads: int) -> int:
         "V2, fixed": V2(options(vocabulary, draft, asynchronous=True), clock),
     }
     print(f"{store.manifest.counts['tokens']:,} tokens, {past:,} of past requests; {machine()}")
-    cells, missed, medians = [], 0, dict[tuple[str, int], float]()
+    cells, missed = list[tuple[str, ...]](), 0
+    medians = dict[tuple[str, int], float]()
     for rows in ROWS:
         for name, (seconds, drafted) in run(sides, rows).items():
             medians[name, rows] = float(np.median(seconds))
@@ -189,8 +197,7 @@ def measure(folder: Path, threads: int) -> int:
             figures = (1e3 * medians[name, rows], 1e3 * late, ratio, growth, drafted / rows)
             cells.append((str(rows), name, *(f"{figure:.2f}" for figure in figures)))
             missed += name.startswith("V2") and (ratio > MOST or growth > GROWTH)
-    print(markdown(HEAD, cells))
-    return int(missed > 0)
+    return cells, missed
 
 
 def write_history(store: Any, folder: Path) -> int:

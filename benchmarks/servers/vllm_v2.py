@@ -49,6 +49,15 @@ CHATS = "v1/chat/completions"
 COSTS = "pass costs"  # the group of `try_pass_costs`
 # Groups whose module writes a table, and its figures.
 TABLES = {"table": ("vllm_table", "vllm_v2"), "times": ("vllm_times", "vllm_v2_times")}
+# The rows of the record of steps: group, engine, and what docs call it.
+COUNTED = (
+    ("V2", "V2 none", "no drafts"),
+    ("V2", "V2 ngram", "vLLM's `ngram`"),
+    ("V2", "V2 ngramkit, fixed", "ngramkit, fixed"),
+    ("V2", "V2 ngramkit, trimmed", "ngramkit, trimmed, `min_probability` 0.1"),
+    ("V2", "V2 ngramkit, trimmed, learnt price", "ngramkit, trimmed"),
+    ("text", "ngramkit, fixed", "ngramkit, fixed, each request brings its answer as text"),
+)
 STEPS = {"K by batch size": {"0", "2", "5"}}  # steps' K
 PLAIN = {"V2": "V1", "history, asked again": "history on disk"}  # groups whose texts are compared
 UNSHOWN = ("beam search", "streaming inputs")  # groups where a name is not an answer's
@@ -107,6 +116,13 @@ def main() -> None:
         for failure in checked:
             print(f"FAILED: {group}: {failure}", flush=True)
             failures += 1
+    if found.keys() >= {group for group, _, _ in COUNTED}:
+        rows = [
+            [shown, *(f"{found[group][name][key]:.0f}" for key in ("steps", "drafted", "accepted"))]
+            for group, name, shown in COUNTED
+        ]
+        head = ["6 prompts, K = 5", "steps", "drafted", "accepted"]
+        write_figures("vllm_v2_steps", "make engines-vllm", {"head": head, "rows": rows})
     raise SystemExit(failures > 0)
 
 

@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from ngramkit.budget.model_cost import ModelCost
 from ngramkit.budget.model_size import ModelSize, gguf_size, model_size
+from ngramkit.budget.pass_times import pass_times
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100,
          "num_key_value_heads": 2, "intermediate_size": 96, "pad_token_id": 0}  # fmt: skip
@@ -126,3 +127,14 @@ def test_distinct_experts_are_what_drawing_them_gives(tokens, experts, chosen):
         for _ in range(8)
     ]
     assert abs(np.mean(rounds) - found) <= 3 * np.sqrt(experts / 4 / 8) + 0.2
+
+
+def test_the_formula_gives_the_costs_that_docs_print_for_glm_4_5_air():
+    config = AutoConfig.for_model(
+        "glm4_moe", hidden_size=4096, num_hidden_layers=46, num_attention_heads=96,
+        num_key_value_heads=8, head_dim=128, vocab_size=151_552, intermediate_size=10_944,
+        moe_intermediate_size=1408, n_routed_experts=128, num_experts_per_tok=8,
+        n_shared_experts=1, first_k_dense_replace=1,
+    )  # fmt: skip
+    times = pass_times(None, model_size(config)).times(np.array([1.0, 2, 4, 5, 8]))
+    assert (times / times[0]).round(2).tolist() == [1, 1.46, 2.30, 2.68, 3.69]
