@@ -59,6 +59,7 @@ def make_drafter(
     given = {name: value for name, value in options.items() if value is not None}
     config = config or DraftConfig.from_environment() or DraftConfig()
     config.require_fit("tensorrt-llm")
+    config.log_unused(("budget", "clock"), "chains in TensorRT-LLM")
     return _drafter_class()(max_draft_len, config, vocabulary, tokenizer, given)
 
 

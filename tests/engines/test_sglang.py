@@ -34,6 +34,7 @@ from ngramkit.engines.config import CONFIG_VARIABLE
 from ngramkit.engines.sglang import NgramCorpus, pack_trees
 from ngramkit.engines.sglang_hooks import LateCorpus, with_templates, with_text
 from ngramkit.engines.sglang_plugin import plugin
+from ngramkit.engines.sglang_server_options import effects_of_options
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.history import History
 
@@ -397,6 +398,14 @@ def test_the_first_rank_of_the_first_replica_writes(
     assert ("this one remembers in memory" in caplog.text) == bool(replica)
 
 
+@pytest.mark.parametrize("option", ["--dp-size", "--data-parallel-size"])
+def test_it_is_said_which_replica_writes(option):
+    words = ["--speculative-algorithm", "NGRAM", option]
+    line = "each data-parallel replica drafts alone; the first one writes the history"
+    assert line in list(effects_of_options([*words, "2"]))
+    assert line not in list(effects_of_options([*words, "1"]))
+
+
 @pytest.mark.parametrize("said", ["{}", '{"history": true}', '{"history": "%s/chat"}'])
 def test_the_documented_first_steps_draft(said, monkeypatch, tmp_path):
     """Neither an artifact nor --tokenizer-path is needed."""
@@ -427,9 +436,10 @@ def test_the_first_rank_logs_from_when_on_drafts_cost_time(rank, monkeypatch, ca
         "intermediate_size": 12_288,
         "vocab_size": 151_936,
     }
-    monkeypatch.setenv(CONFIG_VARIABLE, "{}")
+    monkeypatch.setenv(CONFIG_VARIABLE, '{"tokens": 3, "budget": 9}')
     serve(monkeypatch, rank, hf_config=dense)
     NgramCorpus(draft_token_num=K)
+    assert "drafts in SGLang: these keys have no effect: tokens" in caplog.messages
     requests = stops_paying(pass_times(None, model_size(dense)), K - 1, padded=True)
     assert 1 < requests < 200
     line = (
@@ -515,6 +525,7 @@ def test_a_process_that_does_not_draft_imports_no_numba(folder):
 import sys
 from types import SimpleNamespace
 from ngramkit.engines.sglang_plugin import plugin
+from ngramkit.engines.sglang_server_options import effects_of_options
 kinds, hooks = SimpleNamespace(REPLACE="replace", AROUND="around"), []
 registry = SimpleNamespace(register=lambda target, *hook: hooks.append(hook))
 sys.modules["sglang.srt.plugins.hook_registry"] = SimpleNamespace(

@@ -260,9 +260,10 @@ def test_one_rank_writes_and_tenants_are_told_apart(version, tmp_path, monkeypat
         assert held(tmp_path / "h" / tenant_folder("77")) == [([3], 0)] * (rank == "0")
 
 
-def test_the_configuration_is_checked_at_once(monkeypatch, version):
+def test_the_configuration_is_checked_at_once(monkeypatch, version, caplog):
     monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
-    drafter = make_drafter(3, DraftConfig(min_probability=0.01), vocabulary=VOCABULARY)
+    drafter = make_drafter(3, DraftConfig(min_probability=0.01, budget=9), vocabulary=VOCABULARY)
+    assert "chains in TensorRT-LLM: these keys have no effect: budget" in caplog.messages
     assert drafted(drafter, Request(1, [0, 1, 2, 0, 1])) == [[2, 0, 1]]
     with pytest.raises(ArtifactError):
         make_drafter(3, DraftConfig(datastores=("/nowhere",)), vocabulary=VOCABULARY)

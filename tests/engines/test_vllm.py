@@ -198,6 +198,12 @@ def test_several_ranks_refuse_a_clock():
         vllm_requests.open_batch(given, DraftConfig(clock=True), "cpu", counts=False)
 
 
+def test_keys_without_an_effect_are_logged(monkeypatch, caplog):
+    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
+    Proposer(config(ngramkit={"drafter": "context", "tokens": 2, "budget": 9}))
+    assert "chains in vLLM: these keys have no effect: budget" in caplog.messages
+
+
 def test_additional_config_configures_it(monkeypatch):
     monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
     tokens = np.tile(np.arange(8, dtype=np.int32), (1, LONGEST // 8))
