@@ -10,8 +10,8 @@ from typing import Any
 from ngramkit.basics.errors import InputError, hub_errors
 from ngramkit.basics.models import ModelRef
 from ngramkit.basics.untrusted import read_json
-from ngramkit.budget.model_size import ModelSize, gguf_size, model_size
-from ngramkit.gguf.header import read_front
+from ngramkit.budget.model_size import ModelSize, gguf_size, language_config, model_size
+from ngramkit.gguf.header import read_front, read_header
 from ngramkit.gguf.model_folders import find_gguf
 
 CONFIG = "config.json"
@@ -22,11 +22,10 @@ NAMES_WEIGHT_FILES = (".index.json", "adapter_config.json")
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Context in tokens, number of layers, and weights; None: unknown."""
+    """Context in tokens, and number of layers; None: unknown."""
 
     context: int | None = None
     layers: int | None = None
-    size: ModelSize | None = None
 
 
 def read_facts(model: str | ModelRef) -> ModelFacts:
@@ -35,35 +34,46 @@ def read_facts(model: str | ModelRef) -> ModelFacts:
     Raises InputError for an encoder-decoder and for a folder without a model.
     """
     ref = ModelRef.of(model)
-    folder = Path(ref.source)
     if (gguf := find_gguf(ref)) is not None:
         front = read_front(gguf)
         kind = front.get("general.architecture")
-        return _model_facts(
-            front, f"{kind}.context_length", f"{kind}.block_count", gguf_size(front)
-        )
+        return _model_facts(front, f"{kind}.context_length", f"{kind}.block_count")
+    config = language_config(_read_config(ref))
+    return _model_facts(config, "max_position_embeddings", "num_hidden_layers")
+
+
+def read_size(model: str | ModelRef) -> ModelSize | None:
+    """Return a model's size without asking the Hub, None if its config does not show it.
+
+    Reads the whole header of a GGUF file. Raises as `read_facts`.
+    """
+    ref = ModelRef.of(model)
+    if (gguf := find_gguf(ref)) is not None:
+        header = read_header(gguf)
+        return gguf_size(header.metadata, header.tensors)
+    return model_size(_read_config(ref))
+
+
+def _read_config(ref: ModelRef) -> dict[str, Any]:
+    folder = Path(ref.source)
     if folder.is_dir():
         require_model(folder)
     path = folder / CONFIG if folder.is_dir() else _cached_file(ref.source, ref.revision)
     if path is None:
-        return ModelFacts()
+        return {}
     config = read_json(path, error=InputError, hint="download the model again")
     config = config if isinstance(config, dict) else {}
     if config.get("is_encoder_decoder") is True:
         raise encoder_decoder(ref.name)
-    text = config.get("text_config", config)
-    text = text if isinstance(text, dict) else {}
-    return _model_facts(text, "max_position_embeddings", "num_hidden_layers", model_size(config))
+    return config
 
 
-def _model_facts(
-    values: Mapping[str, Any], context: str, layers: str, size: ModelSize | None
-) -> ModelFacts:
+def _model_facts(values: Mapping[str, Any], context: str, layers: str) -> ModelFacts:
     tokens, blocks = (
         value if type(value) is int and value > 0 else None
         for value in (values.get(context), values.get(layers))
     )
-    return ModelFacts(tokens, blocks, size)
+    return ModelFacts(tokens, blocks)
 
 
 def _cached_file(repository: str, revision: str | None) -> Path | None:

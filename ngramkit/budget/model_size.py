@@ -6,12 +6,24 @@ T tokens choose E (1 - (1 - k / E)^T) different ones on average if they choose i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from ngramkit.budget.stored_bits import (
+    bits_of_weights,
+    positive_number as _number,
+    quantisation_of,
+    share_left_out,
+    unknown_method,
+)
+from ngramkit.gguf.header import BLOCKS, Tensor
 
 Floats = npt.NDArray[np.float64]
 
@@ -28,20 +40,26 @@ EXPERT_INNER = ("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate
 SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
 SHARED_INNER = ("shared_expert_intermediate_size", "shared_intermediate_size",
                 "moe_shared_expert_intermediate_size", "share_expert_dim")  # fmt: skip
+VOCABULARY = ("vocab_size", "padded_vocab_size")
+# Patterns of modules that quantisation may leave out.
+ATTENTION = r"(?:attn|attention)(?:\W*$|.*\bq(?:kv|_[ab])?_proj)"
+SHARED_EXPERTS = r"shared_experts?(?:\W*$|.*up_proj)"
 
 
 @dataclass(frozen=True)
 class ModelSize:
-    """Numbers of weights; `stored` is the bits of a weight on disk over those it computes in."""
+    """Numbers of weights, and the bits of stored ones over those that they compute in."""
 
     dense: float = 1.0  # that every token uses, shared experts too, without the head
-    head: float = 0.0  # of the output layer, which quantisation leaves as it is
+    head: float = 0.0  # of the output layer
     expert: float = 0.0  # of one routed expert, in all layers
     experts: int = 1  # routed ones of a layer
     chosen: int = 1  # of them by each token
-    stored: float = 1.0
+    stored_dense: float = 1.0  # with the head
+    stored_expert: float = 1.0
     cached: float = 0.0  # numbers in the KV cache for a token
     attended: float = 0.0  # multiplications of a new token for each token before it
+    unknown: str = ""  # quantisation whose bits are not known
 
     @property
     def used(self) -> float:
@@ -59,18 +77,15 @@ class ModelSize:
 
     def read(self, tokens: Floats) -> Floats:
         """Return the weights that a pass reads, in weights of the width it computes in."""
-        quantised = self.dense + self.expert * self.distinct(tokens)
-        read: Floats = self.head + self.stored * quantised
+        experts = self.stored_expert * self.expert * self.distinct(tokens)
+        read: Floats = self.stored_dense * (self.dense + self.head) + experts
         return read
 
 
 def model_size(config: Mapping[str, Any] | Any) -> ModelSize | None:
     """Return the size by a config.json or a config of transformers; None if it does not show it."""
-    if not isinstance(config, Mapping):
-        to_dict = getattr(config, "to_dict", None)
-        config = to_dict() if callable(to_dict) else {}
-    inner = config.get("text_config")
-    outer, config = config, inner if isinstance(inner, Mapping) else config
+    outer = config_values(config)
+    config = language_config(outer)
     experts_config = config.get("ffn_config")  # of DBRX
     every = {**(experts_config if isinstance(experts_config, Mapping) else {}), **config}
     hidden = _number(every, HIDDEN)
@@ -85,16 +100,70 @@ def model_size(config: Mapping[str, Any] | Any) -> ModelSize | None:
     if str(every.get("model_type")).startswith("llama4"):
         shared = width
     inside = plain * (_number(every, INNER) or 4 * hidden) + sparse * shared
+    dense = mixers * attention + matrices * hidden * inside + sparse * hidden * experts
+    head = _number(every, VOCABULARY) * hidden
+    how = quantisation_of(outer) or quantisation_of(config) or {}
+    wide = mixers * attention * share_left_out(how, ATTENTION, mixers)
+    wide += matrices * hidden * sparse * shared * share_left_out(how, SHARED_EXPERTS, mixers)
+    bits, native = bits_of_weights(how), _native_bits({**outer, **every})
+    stored = (bits or native) / native
+    of_expert = str(how.get("expert_dtype") or every.get("expert_dtype"))
+    expert_bits = bits_of_weights({"dtype": of_expert}) if bits else 0.0
     return ModelSize(
-        dense=mixers * attention + matrices * hidden * inside + sparse * hidden * experts,
-        head=_number(every, ("vocab_size", "padded_vocab_size")) * hidden,
+        dense=dense,
+        head=head,
         expert=matrices * hidden * width * sparse,
         experts=experts if sparse else 1,
         chosen=min(chosen, experts) if sparse else 1,
-        stored=_stored_share({**outer, **every}),
+        stored_dense=(head + wide + stored * (dense - wide)) / (dense + head),
+        stored_expert=(expert_bits or bits or native) / native,
         cached=mixers * cached,
         attended=mixers * attended,
+        unknown=unknown_method(how) if how and not bits else "",
     )
+
+
+def config_values(config: Any) -> Mapping[str, Any]:
+    """Return the values of a config of transformers, or of a config.json as it is."""
+    to_dict = getattr(config, "to_dict", None)
+    values = to_dict() if callable(to_dict) else config
+    return values if isinstance(values, Mapping) else {}
+
+
+def served_config(model: Any) -> dict[str, Any]:
+    """Return the language model's config.json as an engine serves it.
+
+    `model`: a ModelConfig of vLLM or SGLang. Its dtype counts, and its quantization unless the
+    checkpoint is quantised.
+    """
+    outer = config_values(getattr(model, "hf_config", None))
+    values = dict(config_values(getattr(model, "hf_text_config", None)) or outer)
+    how = quantisation_of(outer) or quantisation_of(values)
+    method = getattr(model, "quantization", None)
+    if how is None and method is not None:  # while the weights are loaded
+        given = getattr(model, "quantization_config", None)
+        how = {"quant_method": str(method), "given": str(given or "")}
+    values["quantization_config"] = how
+    dtype = getattr(model, "dtype", None) or values.get("dtype") or outer.get("dtype")
+    return {**values, "dtype": str(dtype)} if dtype else values
+
+
+def language_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the config of the language model: nested ones with layers and the most ids."""
+
+    def rank(named: tuple[str, Mapping[str, Any]]) -> tuple[float, bool]:
+        name, values = named
+        return _number(values, VOCABULARY), bool(re.search("text|lang|llm", name))
+
+    return max(_layered("", config), key=rank, default=("", config))[1]
+
+
+def _layered(name: str, config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if _number(config, LAYERS):
+        yield name, config
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _layered(str(key), value)
 
 
 GGUF_KEYS = {  # of a header, after its architecture -> of a config
@@ -113,10 +182,53 @@ GGUF_KEYS = {  # of a header, after its architecture -> of a config
 }
 
 
-def gguf_size(header: Mapping[str, Any]) -> ModelSize | None:
-    """Return the size by a GGUF header, as if all weights had the width of their arithmetic."""
-    kind = header.get("general.architecture")
-    return model_size({to: header.get(f"{kind}.{key}") for key, to in GGUF_KEYS.items()})
+# general.file_type (llama.h) -> the type of most tensors (ggml.h).
+FILE_TYPES = {
+    0: 0, 1: 1, 2: 2, 3: 3, 7: 8, 8: 6, 9: 7, 10: 10, 11: 11, 12: 11, 13: 11, 14: 12, 15: 12,
+    16: 13, 17: 13, 18: 14, 19: 16, 20: 17, 21: 10, 22: 21, 23: 18, 24: 19, 25: 20, 26: 21, 27: 21,
+    28: 22, 29: 22, 30: 23, 31: 29, 32: 30, 36: 34, 37: 35, 38: 39,
+}  # fmt: skip
+F16 = 1
+
+
+def gguf_size(
+    metadata: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None
+) -> ModelSize | None:
+    """Return the size by a GGUF file's metadata; values may be strings, as llama.cpp gives them.
+
+    Weights have the bits of their `tensors`, else those of the metadata's file type.
+    """
+    tensors = tensors or {}
+    kind = metadata.get("general.architecture")
+    config = {to: _plain(metadata.get(f"{kind}.{key}")) for key, to in GGUF_KEYS.items()}
+    embedding = tensors.get("token_embd.weight")
+    if config["vocab_size"] is None and embedding is not None:
+        config["vocab_size"] = embedding.shape[-1]
+    size = model_size(config)
+    if size is None:
+        return None
+    unread = "token_embd.weight" if "output.weight" in tensors else ""  # a row of it is
+    matrices = [t for t in tensors.values() if len(t.shape) > 1 and t.name != unread]
+    usual = FILE_TYPES.get(_plain(metadata.get("general.file_type")), F16)
+    dense, experts = (
+        _tensors_share([t for t in matrices if ("_exps." in t.name) is routed], usual)
+        for routed in (False, True)
+    )
+    return replace(size, stored_dense=dense, stored_expert=experts)
+
+
+def _tensors_share(tensors: Sequence[Tensor], usual: int) -> float:
+    """Return the bits of the tensors' numbers over 16, those of the type `usual` without any."""
+    sizes = [(each.size, each.type) for each in tensors] or [(1, usual)]
+    bits = sum(size * 8 * BLOCKS[type_][1] / BLOCKS[type_][0] for size, type_ in sizes)
+    return min(bits / 16 / sum(size for size, _ in sizes), 1.0)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return json.loads(value)
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _attention_size(config: Mapping[str, Any], hidden: float) -> tuple[float, float, float]:
@@ -165,32 +277,5 @@ def _expert_layers(config: Mapping[str, Any], layers: int) -> int:
     return max(sparse - (len(only) if isinstance(only, list) else 0), 0)
 
 
-def _stored_share(config: Mapping[str, Any]) -> float:
-    """Return the bits of a stored weight over the bits that it is computed in."""
-    native = 32 if str(config.get("dtype") or config.get("torch_dtype")).endswith("32") else 16
-    how = config.get("quantization_config")
-    return (_bits_of_weights(how) or native) / native if isinstance(how, Mapping) else 1.0
-
-
-def _bits_of_weights(how: Mapping[str, Any]) -> float:
-    if bits := _number(how, ("bits", "w_bit", "weight_bits")):
-        return bits
-    groups = how.get("config_groups")
-    if isinstance(groups, Mapping):  # compressed-tensors
-        weights = [group.get("weights") for group in groups.values() if isinstance(group, Mapping)]
-        found = [_number(each, ("num_bits",)) for each in weights if isinstance(each, Mapping)]
-        return max(found, default=0.0)
-    named = " ".join(str(how.get(key)) for key in ("quant_method", "quant_algo", "fmt")).lower()
-    if how.get("load_in_4bit") or "fp4" in named:
-        return 4.0
-    return 8.0 if how.get("load_in_8bit") or "fp8" in named else 0.0
-
-
-def _number(config: Mapping[str, Any], keys: Sequence[str]) -> float:
-    """Return the first positive number under `keys`, the mean of a list of them, or 0.0."""
-    for key in keys:
-        value = config.get(key)
-        values: list[Any] = value if isinstance(value, list) and value else [value]
-        if all(isinstance(each, int | float) and 0 < each < 1e9 for each in values):
-            return float(sum(values) / len(values))
-    return 0.0
+def _native_bits(config: Mapping[str, Any]) -> int:
+    return 32 if str(config.get("dtype") or config.get("torch_dtype")).endswith("32") else 16

@@ -25,8 +25,9 @@ from ngramkit.basics.errors import (
 from ngramkit.basics.kinds import KINDS
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.results import Result, Rows
+from ngramkit.basics.terminal_text import visible
 from ngramkit.budget.crossover import gain_of_drafts, stops_paying
-from ngramkit.budget.model_files import read_facts
+from ngramkit.budget.model_files import read_size
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.drafters.create import require_kind
 from ngramkit.drafters.registry import drafter_entry
@@ -35,6 +36,7 @@ from ngramkit.engines import sglang_server_options, vllm_server_options
 from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig, existing_history
 from ngramkit.engines.metrics import require_metrics
 from ngramkit.engines.vllm_modes import KNOWN_GAINS, V1_SETTING, why_not_v2
+from ngramkit.engines.vllm_server_options import is_cpu_build
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import read_manifest
@@ -148,10 +150,11 @@ def check_engine(
             "leave them out",
             option="options",
         )
-    effects_of_options = tuple(EFFECTS[engine](options)) if options else ()
     about = ENGINES[engine]
     source = CONFIG_VARIABLE if draft is None else "what was given"
     config = DraftConfig.from_environment() if draft is None else DraftConfig.read(draft)
+    configured = config is not None
+    effects_of_options = tuple(EFFECTS[engine](options, configured)) if options else ()
     if config is None:
         source, config = f"none: {CONFIG_VARIABLE} is not set", DraftConfig()
     if model is None and config == DraftConfig(drafter=config.drafter):
@@ -253,10 +256,13 @@ def _passes_table(
     size, by = None, "pass_cost"
     if config.pass_cost is None:
         with suppress(InputError):  # a tokenizer is enough
-            size = read_facts(model).size if model else None
-        device = "cpu" if engine == "llama-cpp" else "cuda"
+            size = read_size(model) if model else None
+        cpu = engine == "llama-cpp" or is_cpu_build(version_of(ENGINES[engine].distribution))
+        device = "cpu" if cpu else "cuda"
         what = "a dense model" if size is None else f"the config of {model}"
-        by = f"{what}, on a {'CPU' if device == 'cpu' else 'GPU'}"
+        by = f"{what}, on a {'CPU' if cpu else 'GPU'}"
+        if size is not None and size.unknown:
+            by += f"; weights of the unknown quantisation {visible(size.unknown)!r} count 16 bits"
         times = pass_times(None, size, device)
     else:
         times = pass_times(config.pass_cost)

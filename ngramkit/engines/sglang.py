@@ -24,7 +24,7 @@ import numpy.typing as npt
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError, one_line
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.budget.crossover import stops_paying
-from ngramkit.budget.model_size import model_size
+from ngramkit.budget.model_size import model_size, served_config
 from ngramkit.budget.pass_times import PassTimes, pass_times
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
@@ -284,7 +284,7 @@ def _server_facts(config: DraftConfig) -> _Server:
             config.history,
         )
     first = not any((parallel.tp_rank, parallel.pp_rank, replica))
-    size = model_size(about.hf_config)
+    size = model_size(served_config(about))
     times = None if size is None else pass_times(None, size, str(context.get_device().device))
     return _Server(tokenizer, int(about.vocab_size), first, times)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ngramkit.basics.terminal_text import visible
+from ngramkit.engines.config import CONFIG_VARIABLE
 from ngramkit.engines.vllm_server_options import OptionParser
 
 # Options of SGLang's own corpus. Only the breadth has an effect, and only if it is 1.
@@ -14,10 +15,10 @@ IGNORED_SETTINGS = (
 )  # fmt: skip
 
 
-def effects_of_options(words: Sequence[str]) -> Iterator[str]:
+def effects_of_options(words: Sequence[str], configured: bool) -> Iterator[str]:
     """Yield what follows from the server's options: whether ngramkit drafts first.
 
-    Raises UsageError for values that cannot be read.
+    `configured`: by NGRAMKIT_DRAFT. Raises UsageError for values that cannot be read.
     """
     parser = OptionParser(prog="sglang.launch_server", add_help=False, allow_abbrev=False)
     parser.add_argument("--speculative-algorithm")
@@ -34,6 +35,9 @@ def effects_of_options(words: Sequence[str]) -> Iterator[str]:
     if algorithm is None or algorithm.upper() != "NGRAM":
         got = "nothing" if algorithm is None else visible(algorithm, 40)
         yield f"ngramkit does not draft: --speculative-algorithm must be NGRAM, got {got}"
+        return
+    if not configured:
+        yield f"ngramkit does not draft, but SGLang's own n-gram drafter: set {CONFIG_VARIABLE}"
         return
     shape = "chains" if given.speculative_ngram_max_bfs_breadth == 1 else "trees"
     if size is None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ngramkit.basics.errors import UsageError
-from ngramkit.budget.model_size import model_size
+from ngramkit.budget.model_size import model_size, served_config
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.drafters.base import NO_TOKENS, DraftTree, Source, TokenArray
 from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
@@ -341,7 +341,7 @@ def open_batch(vllm_config: Any, config: DraftConfig, device: str, *, counts: bo
     model, parallel = vllm_config.model_config, getattr(vllm_config, "parallel_config", None)
     vocabulary = int(model.get_vocab_size())
     tokenizer = tokenizer_of(model) if config.named else None
-    size = model_size(getattr(model, "hf_config", {}))
+    size = model_size(served_config(model))
     alone = int(getattr(parallel, "world_size", 1)) == 1
     if config.clock and not alone:
         raise UsageError(

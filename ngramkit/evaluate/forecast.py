@@ -20,7 +20,7 @@ from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Entries, Tabular
 from ngramkit.basics.terminal_text import counted
-from ngramkit.budget.model_files import read_facts
+from ngramkit.budget.model_files import read_size
 from ngramkit.budget.pass_times import REPORTED_SIZE, Cost, PassTimes, cost_shown, pass_times
 from ngramkit.choose import DrafterChoice, choose, drafts_from_evidence
 from ngramkit.corpus.tokenizer import TextTokenizer
@@ -349,7 +349,7 @@ def _pass_times(cost: Cost, model: Any, reporter: Reporter) -> PassTimes:
     size = None
     if cost is None and (model is None or isinstance(model, str | Path)):
         with suppress(InputError):  # a tokenizer is enough
-            size = read_facts(chosen_model(model).name).size
+            size = read_size(chosen_model(model).name)
     if size is not None and size.experts > 1:
         reporter.note(
             f"pass times: by formula; each token uses {size.chosen} of {size.experts} experts, and "

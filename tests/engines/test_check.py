@@ -240,8 +240,32 @@ OPTIONS = {
     "trimmed": ([*NGRAM, "--no-async-scheduling"], [f"{V2}trimmed mode: --no-async-scheduling"]),
     "adaptive, two stages": (
         ["-sc", '{"method": "ngram", "enable_adaptive_verification": true}', "-pp", "2"],
-        [f"{V2}adaptive mode", "refuses adaptive", "ranks read no clock"],
+        [f"{V2}adaptive mode", "refuses adaptive.*pipeline", "ranks read no clock"],
     ),
+    "adaptive, LoRA": (
+        [
+            "-sc",
+            '{"method": "ngram", "enable_adaptive_verification": true}',
+            "--enable_lora",
+            "--enforce-eager",
+        ],
+        [f"{V2}adaptive mode", "refuses adaptive.*LoRA", "refuses adaptive.*full CUDA graphs"],
+    ),
+    "underscores": (
+        ["--speculative_config", '{"method": "ngram"}', "--no_async_scheduling"],
+        [f"{V2}trimmed mode"],
+    ),
+    "dots": (
+        [
+            "--speculative-config.method",
+            "ngram",
+            "--max-num-seqs",
+            "8",
+            "--speculative_config.enable_adaptive_verification=true",
+        ],
+        [f"{V2}adaptive mode"],
+    ),
+    "shortcuts": (["--spec-method", "ngram", "--spec-tokens", "5"], [f"{V2}fixed mode"]),
     "V1": (
         ["-sc", '{"method": "custom_class", "model": "ngramkit.engines.vllm.Proposer"}'],
         ["Model Runner V1, trimmed mode"],
@@ -258,9 +282,40 @@ OPTIONS = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_what_follows_from_vllms_options(name):
     words, expected = OPTIONS[name]
-    found = list(effects_of_options(words))
+    found = list(effects_of_options(words, True))
     assert len(found) == len(expected)
-    assert all(part in line for part, line in zip(expected, found, strict=True)), found
+    assert all(re.search(part, line) for part, line in zip(expected, found, strict=True)), found
+
+
+def test_nothing_drafts_unless_it_is_asked_for(monkeypatch):
+    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
+    for engine, words in (("vllm", NGRAM), ("sglang", SGLANG)):
+        (found,) = ngramkit.check_engine(engine, model="demo", options=words).effects
+        assert re.match(f"ngramkit does not draft, .*: set {CONFIG_VARIABLE}", found)
+        monkeypatch.setenv(CONFIG_VARIABLE, "{}")
+        (found,) = ngramkit.check_engine(engine, model="demo", options=words).effects
+        assert re.match("Model Runner V2|trees", found)
+        monkeypatch.delenv(CONFIG_VARIABLE)
+    for asked in (["--additional-config", '{"ngramkit": {}}'],
+                  ["--additional_config.ngramkit.drafter", "context"]):  # fmt: skip
+        (found,) = effects_of_options([*NGRAM, *asked], False)
+        assert found.startswith(f"{V2}fixed")
+
+
+def test_a_runner_that_will_not_start_is_not_promised(monkeypatch):
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
+    assert list(effects_of_options(NGRAM, True)) == [
+        "cannot draft in vLLM's Model Runner V2: VLLM_USE_V2_MODEL_RUNNER=0 asks for Model Runner "
+        "V1"
+    ]
+
+
+def test_passes_on_a_cpu_cost_what_the_adapter_supposes(monkeypatch):
+    monkeypatch.setattr("ngramkit.engines.check.version_of", lambda name: "0.33.0+cpu")
+    checked = ngramkit.check_engine("vllm", model="demo")
+    assert checked.passes_by == "the config of demo, on a CPU"
+    llama = ngramkit.check_engine("llama-cpp", model="demo")
+    assert list(checked.passes) == list(llama.passes)
 
 
 SGLANG = ["--speculative-algorithm", "NGRAM"]
@@ -281,18 +336,20 @@ OF_SGLANG = {
 @pytest.mark.parametrize("name", OF_SGLANG)
 def test_what_follows_from_sglangs_options(name):
     words, expected = OF_SGLANG[name]
-    found = list(sglang_server_options.effects_of_options(words))
+    found = list(sglang_server_options.effects_of_options(words, True))
     assert len(found) == len(expected)
     assert all(re.search(part, line) for part, line in zip(expected, found, strict=True)), found
-    assert ngramkit.check_engine("sglang", model="demo", options=words).effects == tuple(found)
+    assert ngramkit.check_engine(
+        "sglang", model="demo", draft="{}", options=words
+    ).effects == tuple(found)
 
 
 def test_options_that_cannot_be_read_are_refused():
     for words in (["-tp", "two"], ["-sc", "{"], ["-sc", "[]"], ["-sc"]):
         with pytest.raises(UsageError):
-            list(effects_of_options(words))
+            list(effects_of_options(words, True))
     with pytest.raises(UsageError, match="cannot read options"):
-        list(sglang_server_options.effects_of_options([*SGLANG, "--tp", "two"]))
+        list(sglang_server_options.effects_of_options([*SGLANG, "--tp", "two"], True))
     with pytest.raises(UsageError, match="options of llama-cpp, only of vllm and sglang"):
         ngramkit.check_engine("llama-cpp", model="demo", options=["--x"])
     with pytest.raises(UsageError, match="options must be a list"):

@@ -55,7 +55,7 @@ def folder(monkeypatch, token_store, tmp_path):
     return tmp_path / "d"
 
 
-def serve(monkeypatch, rank=0, vocabulary=VOCABULARY, stage=0, replica=None, hf_config=None):
+def serve(monkeypatch, rank=0, vocabulary=VOCABULARY, stage=0, replica=None, **model):
     """Stand in for 0.5.23's scheduler: its arguments hold what the command line says, and defaults
     are elsewhere."""
     context = ModuleType("sglang.srt.runtime_context")
@@ -65,7 +65,7 @@ def serve(monkeypatch, rank=0, vocabulary=VOCABULARY, stage=0, replica=None, hf_
     context.get_model = lambda: SimpleNamespace(revision="v1", trust_remote_code=False)
     models = ModuleType("sglang.srt.configs.model_config")
     context.get_device = lambda: SimpleNamespace(device="cuda")
-    config = SimpleNamespace(vocab_size=vocabulary, hf_config=hf_config)
+    config = SimpleNamespace(vocab_size=vocabulary, **model)
     models.ModelConfig = SimpleNamespace(from_server_args=lambda arguments: config)
     monkeypatch.setitem(sys.modules, context.__name__, context)
     monkeypatch.setitem(sys.modules, models.__name__, models)
@@ -402,8 +402,8 @@ def test_the_first_rank_of_the_first_replica_writes(
 def test_it_is_said_which_replica_writes(option):
     words = ["--speculative-algorithm", "NGRAM", option]
     line = "each data-parallel replica drafts alone; the first one writes the history"
-    assert line in list(effects_of_options([*words, "2"]))
-    assert line not in list(effects_of_options([*words, "1"]))
+    assert line in list(effects_of_options([*words, "2"], True))
+    assert line not in list(effects_of_options([*words, "1"], True))
 
 
 @pytest.mark.parametrize("said", ["{}", '{"history": true}', '{"history": "%s/chat"}'])
@@ -447,6 +447,13 @@ def test_the_first_rank_logs_from_when_on_drafts_cost_time(rank, monkeypatch, ca
         f"{requests} or more requests run at once"
     )
     assert (line in caplog.messages) == (rank == 0)
+    caplog.clear()
+    serve(monkeypatch, rank, hf_config=dense, quantization="fp8")
+    NgramCorpus(draft_token_num=K)
+    eight = model_size({**dense, "quantization_config": {"bits": 8}})
+    sooner = stops_paying(pass_times(None, eight), K - 1, padded=True)
+    assert sooner < requests
+    assert (f"if {sooner} or more" in caplog.text) == (rank == 0)
     caplog.clear()
     serve(monkeypatch, rank)
     NgramCorpus(draft_token_num=K)

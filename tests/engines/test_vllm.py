@@ -17,9 +17,12 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import torch
+from transformers import AutoConfig
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.budget.model_cost import FREE_TOKENS
+from ngramkit.budget.model_size import model_size, served_config
 from ngramkit.budget.pass_times import cost_shown, pass_times
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines import vllm, vllm_requests
@@ -176,6 +179,30 @@ def test_a_pass_costs_what_it_does_on_the_device(device, monkeypatch, caplog):
     monkeypatch.setenv(CONFIG_VARIABLE, json.dumps({"pass_cost": "1:50,9:100"}))
     Proposer(given)
     assert cost_shown(made[1]) == 2
+
+
+def test_a_pass_costs_what_vllms_options_make_of_the_model():
+    given = config()
+    model = given.model_config
+    inner, bits = {**EXPERTS, "dtype": "float32"}, {"quantization_config": {"bits": 4}}
+    model.hf_config, model.hf_text_config = {"some_config": {}, **bits}, inner
+    model.dtype, model.quantization = torch.bfloat16, "awq_marlin"
+
+    def stored():
+        size = model_size(served_config(model))
+        return size.experts, size.stored_expert
+
+    assert stored() == (8, 0.25)
+    model.dtype = torch.float32
+    assert stored() == (8, 0.125)
+    model.hf_config = {"some_config": {}}
+    for model.quantization, share in (("fp8", 0.25), ("bitsandbytes", 0.125), (None, 1.0)):
+        assert stored() == (8, share)
+    model.quantization, model.quantization_config = "online", "linear=fp8_e4m3"
+    assert stored() == (8, 0.25)
+    del model.hf_text_config
+    model.hf_config = AutoConfig.for_model("mixtral", **EXPERTS, quantization_config={"bits": 8})
+    assert stored() == (8, 0.25)
 
 
 @pytest.mark.parametrize(
