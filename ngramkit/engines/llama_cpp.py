@@ -14,16 +14,19 @@ import importlib
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.util import Finalize
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.basics.errors import UsageError
+from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.budget.model_files import read_size
+from ngramkit.budget.model_size import ModelSize, gguf_size
 from ngramkit.budget.pass_timer import Clock, PassTimer
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.drafters.base import DraftTree, Source
@@ -73,6 +76,7 @@ class Drafter:
         given = config.min_probability, config.pass_cost
         self.timed = given == (None, None) and config.clock is not False
         fixed = config.clock is False and config.pass_cost is None
+        self._prices = not fixed and given == (None, None)  # by formula
         self._batch = BatchDrafter.open(
             config,
             vocabulary=vocabulary,
@@ -174,6 +178,7 @@ class Drafter:
     def check(self, llama: Any) -> None:
         """Compare the drafter with a Llama, and obey the grammars of its requests from then on.
 
+        Passes cost what the Llama's model suggests from then on, unless `pass_cost` is given.
         Raises ArtifactError for an artifact of another tokenizer, UsageError if `vocabulary` is not
         the model's, or if the engine would fail within a text.
         """
@@ -194,6 +199,8 @@ class Drafter:
                 option="vocabulary",
             )
         self._batch.require_known(known)
+        if self._prices:
+            self._batch.budget.cost = pass_times(None, _size_of(llama), device="cpu")
 
         def encode(text: str) -> Any:
             return llama.tokenize(text.encode(), add_bos=False, special=True)
@@ -251,6 +258,15 @@ def _fit_to_grammar(
     count = grammar.allowed_length(chain.token_ids.tolist())
     ids, parents = chain.token_ids[:count], chain.parents[:count]
     return DraftTree(ids, parents, chain.scores[:count], chain.source[:count])
+
+
+def _size_of(llama: Any) -> ModelSize | None:
+    """Return the size of a Llama's model: by its file, or by its metadata if that is not there."""
+    path = Path(getattr(llama, "model_path", None) or "")
+    if path.is_file():
+        with suppress(InputError):
+            return read_size(str(path))
+    return gguf_size(getattr(llama, "metadata", None) or {})
 
 
 def _finish_text(batch: BatchDrafter, text: _Text) -> None:

@@ -14,9 +14,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from gguf_files import demo_metadata, write_gguf
 from llama_standin import FORCED
 
+import ngramkit
 from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.budget.pass_times import pass_times
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.engines.llama_cpp import Drafter, OwnClock
@@ -304,6 +307,39 @@ def test_a_llama_that_keeps_too_few_logits_is_refused():
         drafter.check(llama)
     llama.n_ctx = lambda: 512
     drafter.check(llama)
+
+
+def test_a_known_model_decides_what_passes_cost(tmp_path, monkeypatch):
+    """As in check-engine; a draft of eight experts' tokens is dearer than a dense model's."""
+    experts = {"llama.expert_count": 8, "llama.expert_used_count": 2, "general.file_type": 15}
+    said = demo_metadata(**experts)
+    path = write_gguf(tmp_path / "a.gguf", said)
+    made = []
+
+    def kept(*given, **named):
+        made.append(pass_times(*given, **named))
+        return made[-1]
+
+    monkeypatch.setattr("ngramkit.engines.llama_cpp.pass_times", kept)
+    llama = SimpleNamespace(scores=np.empty((64, 10)), n_ctx=lambda: 64, n_vocab=lambda: 4096)
+    llama.model_path = str(path)
+    Drafter(DraftConfig(), vocabulary=4096).check(llama)
+    llama.model_path, llama.metadata = "", {k: str(v) for k, v in said.items()}
+    Drafter(DraftConfig(), vocabulary=4096).check(llama)
+    dense, by_file, _, by_metadata = made
+    assert by_file.size == by_metadata.size
+    assert (by_file.size.experts, by_file.size.stored_expert) == (8, 4.5 / 16)
+    shown = ngramkit.check_engine("llama-cpp", model=str(path)).passes
+    costs = by_file.times(np.array([1.0, 8.0]))
+    assert (shown[3].tokens, shown[3].cost) == (8, pytest.approx(costs[1] / costs[0], abs=1e-3))
+    assert costs[1] / costs[0] > 1.5 * cost_of_eight(dense)
+    Drafter(DraftConfig(pass_cost="1:50,9:100"), vocabulary=4096).check(llama)
+    assert len(made) == 5  # none by formula
+
+
+def cost_of_eight(times):
+    one, eight = times.times(np.array([1.0, 8.0]))
+    return eight / one
 
 
 def test_ids_that_the_model_does_not_have_are_refused(token_store, tmp_path):
