@@ -46,6 +46,7 @@ class BatchBudget:
         self._drafting: deque[float] = deque(maxlen=RECENT_PASSES)  # seconds
         self.account = Pause()  # of all requests, in passes without drafts
         self._since_trial = 0  # passes
+        self._largest = 0  # number of drafted tokens of a pass, by formula
         self._expected = self._accepted = 0.0  # sum of verified scores; accepted tokens
         self._requests, self._context = 0, 0.0
         self._plain = 1.0  # the formula's time of this pass without drafts
@@ -126,7 +127,7 @@ class BatchBudget:
         """
         rates = (1 + earned / self._requests) / times
         if self._measured is None:
-            return int(np.argmax(rates))
+            return self._widen(rates)
         reach = self._measured.reach(self._requests)  # 0 before a pass without drafts
         if reach:
             reach = max(reach, self._requests)  # a token for each costs what one token does
@@ -146,6 +147,17 @@ class BatchBudget:
             return best
         self._since_trial = 0
         return trial
+
+    def _widen(self, rates: Floats) -> int:
+        """Return the size of the best rate among those up to twice the largest pass so far.
+
+        A token for each request is always allowed. Scores that are wrong cost little until they are
+        corrected.
+        """
+        reach = max(2 * self._largest, self._requests) if self._corrects else len(rates)
+        best = int(np.argmax(rates[: reach + 1]))
+        self._largest = max(self._largest, best)
+        return best
 
     def learn(self, timed: TimedPass) -> None:
         """Learn the time of the last pass."""
