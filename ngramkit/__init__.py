@@ -82,7 +82,7 @@ if TYPE_CHECKING:
         history_trim as history_trim,
     )
     from ngramkit.recipes import build as build
-    from ngramkit.remote.file_cache import using_cache as using_cache
+    from ngramkit.remote.url_cache import using_cache as using_cache
     from ngramkit.warming import Warmed as Warmed, warm as warm
 
 # Module -> names imported on first use; the imports above are for editors and type checkers.
@@ -129,7 +129,7 @@ _NAMES = {
         "history_forget history_import history_inspect history_merge history_trim"
     ),
     "ngramkit.recipes": "build",
-    "ngramkit.remote.file_cache": "using_cache",
+    "ngramkit.remote.url_cache": "using_cache",
     "ngramkit.warming": "Warmed warm",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -18,7 +18,7 @@ from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.query import Occurrences, most_frequent, query_artifact
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.remote.fetch import fetch, fetch_artifact
-from ngramkit.remote.file_cache import using_cache
+from ngramkit.remote.url_cache import using_cache
 
 if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer

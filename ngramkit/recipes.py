@@ -71,8 +71,8 @@ from ngramkit.formats.safetensors import sha256_of
 from ngramkit.gguf.model_folders import find_gguf
 from ngramkit.hub.push import push as upload, require_allow_private
 from ngramkit.remote.fetch import fetch, silence_client
-from ngramkit.remote.file_cache import fetch_texts, upload_text
 from ngramkit.remote.publishing import build_at, require_out
+from ngramkit.remote.url_cache import fetch_texts, upload_text
 from ngramkit.remote.urls import UrlFolder, as_path, as_url
 
 MAX_BYTES = 1 << 16  # bytes of a recipe
@@ -275,18 +275,18 @@ def _digest_of_weights(recipe: Recipe) -> str:
 
 def _judge_place(resolved: Resolved, root: Path, url: str | None, hub: bool) -> Verdict:
     if url is None:
-        return reason_to_build(resolved, root, hub=hub)
+        return judge_staleness(resolved, root, hub=hub)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / resolved.recipe.name
         fetch_texts(UrlFolder.at(url, "out"), path)
-        verdict = reason_to_build(resolved, Path(folder), hub=hub)
+        verdict = judge_staleness(resolved, Path(folder), hub=hub)
         return replace(verdict, why=verdict.why.replace(str(path), url))
 
 
-def reason_to_build(resolved: Resolved, root: Path, *, hub: bool = False) -> Verdict:
+def judge_staleness(resolved: Resolved, root: Path, *, hub: bool = False) -> Verdict:
     recipe, inputs = resolved.recipe, resolved.inputs
     path = root / recipe.name
-    local = _judge_folder(path, inputs)
+    local = _judge_built_folder(path, inputs)
     if not local.stale or not hub or recipe.destination is None:
         return local
     there = _hub_recipe(recipe.destination)
@@ -295,7 +295,7 @@ def reason_to_build(resolved: Resolved, root: Path, *, hub: bool = False) -> Ver
     return local
 
 
-def _judge_folder(path: Path, inputs: Inputs) -> Verdict:
+def _judge_built_folder(path: Path, inputs: Inputs) -> Verdict:
     clear_killed_run(path)
     if not path.exists():
         return Verdict(True, "missing")
@@ -364,7 +364,7 @@ def build_resolved(
         running = {"workers": workers, "executor": executor}
         artifact = _build_from_corpus(resolved, resolved.corpus, root, path, running, options)
     # Only if the artifact was up to date: a kill would leave a temporary file in a new one.
-    if _judge_folder(path, resolved.inputs).stale:
+    if _judge_built_folder(path, resolved.inputs).stale:
         replace_text(path / RECIPE, recipe_text(artifact.manifest.build, resolved.inputs))
     return artifact
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ngramkit.formats.model_bigram import ModelBigram
     from ngramkit.formats.model_unigram import ModelUnigram
 
-K = Annotated[int, typer.Option("--k", metavar="N", help="Keep the N likeliest tokens.")]
+TOP_K_OPTION = Annotated[int, typer.Option("--k", metavar="N", help="Keep the N likeliest tokens.")]
 Width = Annotated[int, typer.Option(metavar="N", help="Tokens in a draft, the first included.")]
 Prefix = Annotated[
     str, typer.Option(metavar="none|bos", help="Prefix that the model reads before each token.")
@@ -74,7 +74,7 @@ def model_bigram(
     *,
     model: NamedModel,
     out_dir: Out = None,
-    k: K = 100,
+    k: TOP_K_OPTION = 100,
     width: Width = 4,
     prefix: Prefix = "none",
     extend: Extend = "bigram",
@@ -109,7 +109,7 @@ def model_unigram(
     *,
     model: NamedModel,
     out_dir: Out = None,
-    k: K = 100,
+    k: TOP_K_OPTION = 100,
     rule: Rule = "distance",
     load: LoadOptions,
     force: Force = False,

@@ -386,7 +386,7 @@ def takes_urls(command: Callable[..., None]) -> Callable[..., None]:
     """Add --cache-dir and --cache-size to a command."""
 
     def wrapped(*, cache_dir: str | None, cache_size: str | None, **values: Any) -> None:
-        from ngramkit.remote.file_cache import using_cache
+        from ngramkit.remote.url_cache import using_cache
 
         with using_cache(cache_dir, cache_size):
             command(**values)

@@ -14,7 +14,7 @@ from ngramkit.basics.errors import require_list
 from ngramkit.basics.progress import Reporter
 
 # Annotated type: (accepted types, name in errors).
-TAKEN: dict[type, tuple[Any, str]] = {
+ACCEPTED_TYPES: dict[type, tuple[Any, str]] = {
     int: (Integral, "a whole number"),
     float: (Real, "a number"),
     bool: (bool, "True or False"),
@@ -22,7 +22,7 @@ TAKEN: dict[type, tuple[Any, str]] = {
     Path: ((str, PathLike), "a path"),
     Reporter: (Reporter, "an ngramkit.Reporter"),
 }
-BY_NAME = {kind.__name__: kind for kind in TAKEN}
+BY_NAME = {kind.__name__: kind for kind in ACCEPTED_TYPES}
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -50,10 +50,10 @@ def renamed(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 def check_type(name: str, value: Any, kinds: Sequence[type]) -> Any:
     """Return the value of the parameter `name`; numpy's numbers become Python's."""
-    taken = tuple(TAKEN[kind][0] for kind in kinds)
+    taken = tuple(ACCEPTED_TYPES[kind][0] for kind in kinds)
     # bool is a subclass of int.
     if not isinstance(value, taken) or (isinstance(value, bool) and bool not in kinds):
-        wanted = " or ".join(TAKEN[kind][1] for kind in kinds)
+        wanted = " or ".join(ACCEPTED_TYPES[kind][1] for kind in kinds)
         raise TypeError(f"{name} must be {wanted}, got {value!r:.60}")
     if isinstance(value, Real) and not isinstance(value, int | float):
         return int(value) if isinstance(value, Integral) else float(value)

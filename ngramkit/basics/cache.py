@@ -5,7 +5,7 @@
     proofs                  ngramkit.formats.proofs
     kernels                 ngramkit.kernels.code_folder
     probes, packing, costs  ngramkit.decode
-    staged                  ngramkit.remote.file_cache
+    staged                  ngramkit.remote.url_cache
     questions               ngramkit.evaluate.question_sets
 
 They may be deleted at any time.

@@ -21,7 +21,7 @@ MAX_DEPTH = 4  # levels of nested objects whose fields are inspected
 MAX_FIELDS = 1000
 
 
-class Holds(IntEnum):
+class ColumnContent(IntEnum):
     """The content of a column; the greatest over its values."""
 
     NULLS = 0  # only nulls
@@ -36,8 +36,8 @@ class Holds(IntEnum):
 class Columns:
     """The content of columns (`top`) and of paths inside them (`inside`)."""
 
-    top: dict[str, Holds] = field(default_factory=dict)
-    inside: dict[str, Holds] = field(default_factory=dict)
+    top: dict[str, ColumnContent] = field(default_factory=dict)
+    inside: dict[str, ColumnContent] = field(default_factory=dict)
 
     @classmethod
     def of_schema(cls, schema: Any) -> Columns:
@@ -50,49 +50,53 @@ class Columns:
             holds = self._of_value(value, str(name))
             self.top[name] = max(holds, self.top.get(name, holds))
 
-    def _of_value(self, value: Any, path: str, depth: int = 0) -> Holds:
+    def _of_value(self, value: Any, path: str, depth: int = 0) -> ColumnContent:
         if isinstance(value, str):
-            return Holds.TEXT
+            return ColumnContent.TEXT
         if is_null(value):
-            return Holds.NULLS
+            return ColumnContent.NULLS
         if isinstance(value, Mapping):
             for name, inner in islice(value.items(), MAX_FIELDS if depth < MAX_DEPTH else 0):
                 below = f"{path}.{name}"
                 self._add_field(below, self._of_value(inner, below, depth + 1))
-            return Holds.FIELDS
+            return ColumnContent.FIELDS
         if not isinstance(value, list):
-            return Holds.OTHER
+            return ColumnContent.OTHER
         first = next((item for item in value if not is_null(item)), None)
-        return Holds.TURNS if is_turn(first) else self._of_item(self._of_value(first, path, depth))
+        return (
+            ColumnContent.TURNS
+            if is_turn(first)
+            else self._of_item(self._of_value(first, path, depth))
+        )
 
-    def _of_type(self, kind: Any, path: str, depth: int = 0) -> Holds:
+    def _of_type(self, kind: Any, path: str, depth: int = 0) -> ColumnContent:
         from pyarrow import types
 
         if types.is_dictionary(kind):
             return self._of_type(kind.value_type, path, depth)
         if is_string(kind):
-            return Holds.TEXT
+            return ColumnContent.TEXT
         if types.is_null(kind):
-            return Holds.NULLS
+            return ColumnContent.NULLS
         if types.is_struct(kind):
             for name, inner in ((f.name, f.type) for f in kind if depth < MAX_DEPTH):
                 below = f"{path}.{name}"
                 self._add_field(below, self._of_type(inner, below, depth + 1))
-            return Holds.FIELDS
+            return ColumnContent.FIELDS
         if not (types.is_list(kind) or types.is_large_list(kind)):
-            return Holds.OTHER
+            return ColumnContent.OTHER
         item = kind.value_type
         if types.is_struct(item) and is_turn({f.name: None for f in item}):
-            return Holds.TURNS
+            return ColumnContent.TURNS
         return self._of_item(self._of_type(item, path, depth))
 
-    def _of_item(self, holds: Holds) -> Holds:
+    def _of_item(self, holds: ColumnContent) -> ColumnContent:
         """Return what a list of such items holds."""
-        if holds >= Holds.PARTS:
-            return Holds.PARTS
-        return holds if holds is Holds.FIELDS else Holds.OTHER
+        if holds >= ColumnContent.PARTS:
+            return ColumnContent.PARTS
+        return holds if holds is ColumnContent.FIELDS else ColumnContent.OTHER
 
-    def _add_field(self, path: str, holds: Holds) -> None:
+    def _add_field(self, path: str, holds: ColumnContent) -> None:
         if path in self.inside or len(self.inside) < MAX_FIELDS:
             self.inside[path] = max(holds, self.inside.get(path, holds))
 
@@ -109,12 +113,14 @@ class Columns:
         Unless `final`, also None while a preferred column has held only nulls.
         """
         for name in PREFERRED:
-            holds = self.top.get(name, Holds.OTHER)
-            if holds >= Holds.PARTS:
+            holds = self.top.get(name, ColumnContent.OTHER)
+            if holds >= ColumnContent.PARTS:
                 return name
-            if holds is Holds.NULLS and not final:
+            if holds is ColumnContent.NULLS and not final:
                 return None
-        return next((name for name in CONVERSATIONS if self.top.get(name) is Holds.TURNS), None)
+        return next(
+            (name for name in CONVERSATIONS if self.top.get(name) is ColumnContent.TURNS), None
+        )
 
 
 def choose_text_column(columns: Columns, wanted: str | None, where: str) -> str:
@@ -133,11 +139,15 @@ def choose_text_column(columns: Columns, wanted: str | None, where: str) -> str:
     if name := columns.with_usual_name(final=True):
         return name
     for name in PREFERRED:
-        if top.get(name, Holds.FIELDS) is not Holds.FIELDS:
+        if top.get(name, ColumnContent.FIELDS) is not ColumnContent.FIELDS:
             return name
-    holding = [name for name, holds in top.items() if holds is Holds.NULLS or holds >= Holds.PARTS]
-    fields = [path for path, holds in columns.inside.items() if holds >= Holds.PARTS]
-    if len(holding) == 1 and not fields and top[holding[0]] is not Holds.PARTS:
+    holding = [
+        name
+        for name, holds in top.items()
+        if holds is ColumnContent.NULLS or holds >= ColumnContent.PARTS
+    ]
+    fields = [path for path, holds in columns.inside.items() if holds >= ColumnContent.PARTS]
+    if len(holding) == 1 and not fields and top[holding[0]] is not ColumnContent.PARTS:
         return holding[0]
     kind = InputError if fields or any(top[name] for name in holding) else BadRecordError
     raise kind(

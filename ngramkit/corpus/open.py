@@ -472,7 +472,7 @@ def is_artifact(source: str | Path) -> bool:
         return is_hub_name(source) or (as_path(source) / MANIFEST_FILE).is_file()
     if has_magic(url) or has_readable_suffix(plain_path(url)):
         return False
-    from ngramkit.remote.file_cache import find_remote
+    from ngramkit.remote.url_cache import find_remote
     from ngramkit.remote.urls import UrlFolder
 
     return find_remote(UrlFolder.at(url)) is not None

@@ -15,7 +15,7 @@ from ngramkit.basics.errors import BadRecordError, InputError, first_line
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.agent_sessions.read import TRACE_COLUMNS, holds_traces, is_session
 from ngramkit.corpus.agent_sessions.rows import session_rows
-from ngramkit.corpus.columns import Columns, Holds, choose_text_column
+from ngramkit.corpus.columns import ColumnContent, Columns, choose_text_column
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.json_records import is_document
 from ngramkit.corpus.rows import (
@@ -92,7 +92,10 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
         return None
     try:
         columns = Columns.of_schema(footer.schema.to_arrow_schema())
-        if columns.top.get(choose_text_column(columns, column, str(path))) is not Holds.TEXT:
+        if (
+            columns.top.get(choose_text_column(columns, column, str(path)))
+            is not ColumnContent.TEXT
+        ):
             return None
     except (pa.ArrowException, UnicodeError, InputError):
         return None  # reading reports the error

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.basics.terminal_text import counted
-from ngramkit.corpus.columns import Columns, Holds
+from ngramkit.corpus.columns import ColumnContent, Columns
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.rows import (
     MAX_VALUES,
@@ -40,7 +40,7 @@ def read_separated(
     if header is None:
         return
     table.width = len(header)
-    maker = RowMaker.of(Columns(dict.fromkeys(header, Holds.TEXT)), str(path), reading)
+    maker = RowMaker.of(Columns(dict.fromkeys(header, ColumnContent.TEXT)), str(path), reading)
     if header.count(maker.column) > 1:
         raise InputError(
             f"cannot read {path}: it has several columns {maker.column!r}", "rename all but one"

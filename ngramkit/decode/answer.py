@@ -17,7 +17,7 @@ from ngramkit.decode.options import DecodeOptions, Show
 from ngramkit.decode.pending import open_pending_model
 from ngramkit.decode.reference_files import open_references
 from ngramkit.decode.specache.options import SpeCache
-from ngramkit.decode.text import TextStream, chat_ids, find_chat_template, require_fits
+from ngramkit.decode.text import TextStream, chat_ids, require_chat_template, require_fits
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
 
@@ -211,7 +211,7 @@ def set_up(
     if options.chat_template is None:
         template, encoded = None, [tokenizer.encode_prompt(each) for each in prompts]
     else:
-        template = find_chat_template(options.chat_template, tokenizer, reporter)
+        template = require_chat_template(options.chat_template, tokenizer, reporter)
         before = [Message("system", options.system)] if options.system else []
         turns = [[*before, Message("user", each)] for each in prompts]
         encoded = [chat_ids(tokenizer, template, each) for each in turns]

@@ -18,8 +18,8 @@ from ngramkit.decode.generate_rows import decode_rows
 from ngramkit.decode.generation import (
     EXACT_CACHES,
     UNSUPPORTED,
-    asked_of,
     ends_of,
+    settings_not_default,
     stop_of,
     with_stop_strings,
 )
@@ -272,7 +272,7 @@ def refuse_unsupported(
 ) -> None:
     if model.config.is_encoder_decoder:
         raise _refusal("an encoder-decoder", "drafts continue a decoder's own text")
-    for name, value in asked_of(config, PLAIN).items():
+    for name, value in settings_not_default(config, PLAIN).items():
         raise _refusal(f"{name}={value}")
     if config.cache_implementation not in EXACT_CACHES:
         raise _refusal(f"cache_implementation={config.cache_implementation}", "that cache is lossy")

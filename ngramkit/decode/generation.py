@@ -71,10 +71,10 @@ EXACT_CACHES = (None, "dynamic", "static", "hybrid", "sliding_window", "offloade
 def applied_settings(model: LanguageModel, sampling: Sampling) -> dict[str, Any]:
     """Return the generation config's settings that change the output."""
     names = APPLIED if sampling.greedy else {**APPLIED, **APPLIED_TO_SAMPLES}
-    return asked_of(model.model.generation_config, names)
+    return settings_not_default(model.model.generation_config, names)
 
 
-def asked_of(config: Any, names: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+def settings_not_default(config: Any, names: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
     values = {name: getattr(config, name, None) for name in names}
     return {name: value for name, value in values.items() if value not in names[name]}
 
@@ -82,7 +82,7 @@ def asked_of(config: Any, names: Mapping[str, tuple[Any, ...]]) -> dict[str, Any
 def refuse_unsupported_settings(model: LanguageModel) -> None:
     """Raise UsageError if the generation config asks for another way of decoding."""
     config = model.model.generation_config
-    refused = asked_of(config, {**UNSUPPORTED, "token_healing": (None, False)})
+    refused = settings_not_default(config, {**UNSUPPORTED, "token_healing": (None, False)})
     if config.cache_implementation not in EXACT_CACHES:
         refused["cache_implementation"] = config.cache_implementation
     for name, value in refused.items():

@@ -31,7 +31,7 @@ def chat_ids(
     return ids[1:] if twice else ids
 
 
-def find_chat_template(name: str, tokenizer: TextTokenizer, reporter: Reporter) -> Template:
+def require_chat_template(name: str, tokenizer: TextTokenizer, reporter: Reporter) -> Template:
     """Find a template.
 
     Raises UsageError for "auto" if no template is known for the model.

@@ -35,7 +35,7 @@ from ngramkit.kernels.blend.evidence import SKIP_GRAM_LENGTH, learn_evidence, ne
 from ngramkit.kernels.blend.mixture import HistoryCorpus, new_history, new_scratch
 from ngramkit.kernels.blend.prediction import BlendSources, new_place
 from ngramkit.kernels.blend.references import new_edits
-from ngramkit.kernels.blend.tree import EXTEND, LEARN, NODES, REWIND, Tree, new_tree, run
+from ngramkit.kernels.blend.tree import EXTEND, LEARN, NODES, REWIND, Tree, new_tree, run_jobs
 from ngramkit.kernels.packed_arguments import Packed
 
 MAX_CHECKPOINTS = 64  # checkpoints of a request's learnt state, for `rewind`
@@ -399,7 +399,7 @@ class Workspace:
         tree.parts.jobs[: len(jobs)] = np.array(rows, np.int64).reshape(len(jobs), -1)
 
         def draw() -> list[DraftTree]:
-            run(self.sources, self._shared.place, tree, len(jobs))
+            run_jobs(self.sources, self._shared.place, tree, len(jobs))
             return _drafted_trees(tree.parts, len(jobs))
 
         return draw
@@ -413,7 +413,7 @@ class Workspace:
         tree = self.tree = self._grown(self.tree, budget, 1)
         address = self.bind(request).address
         tree.parts.jobs[0] = what, address, request.place, begin, end, budget, 0
-        run(self.sources, self._shared.place, tree, 1)
+        run_jobs(self.sources, self._shared.place, tree, 1)
 
     def _grown(self, tree: Packed, nodes: int, jobs: int) -> Packed:
         most, rows = len(tree.parts.tokens), len(tree.parts.jobs)

@@ -27,7 +27,7 @@ from ngramkit.kernels.cacheback import (
     FrozenArrays,
     Pool,
     grow_tree,
-    learn,
+    learn_and_evict,
     replace_all,
 )
 
@@ -122,7 +122,9 @@ class Cacheback(BaseDrafter):
         window = self.leader_len + self.follower_len
         context = np.concatenate([self._tail, tokens])
         table = self._table
-        learn(table.leader_pool, table.follower_pool, self.leaders, self.followers, context)
+        learn_and_evict(
+            table.leader_pool, table.follower_pool, self.leaders, self.followers, context
+        )
         self._tail = context[max(len(context) - window + 1, 0) :]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ngramkit.drafters.base import NO_TOKENS, BaseDrafter, DraftTree, Evidence, Source, TokenArray
 from ngramkit.drafters.options import require_options
-from ngramkit.kernels.recycling import CANDIDATES_PER_TOKEN, fill_tree, fixed_tree, recycle
+from ngramkit.kernels.recycling import CANDIDATES_PER_TOKEN, fill_tree, fixed_tree, overwrite_top_k
 
 # The probability of a candidate by rank. Not measured: chosen so that 80 nodes resemble the
 # published tree: 8, 21, 25, 15, 8 and 3 nodes by level; these give 8, 23, 29, 13, 6 and 1.
@@ -35,7 +35,7 @@ class Matrix:
             )
             grown[: len(self._rows)] = self._rows
             self._rows = grown
-        recycle(self._rows, tokens, np.ascontiguousarray(evidence.top_ids, np.int32))
+        overwrite_top_k(self._rows, tokens, np.ascontiguousarray(evidence.top_ids, np.int32))
 
     def draft(self, last: int, budget: int) -> DraftTree:
         if budget > len(self._shape[0]):

@@ -23,7 +23,7 @@ from ngramkit.drafters.base import (
 )
 from ngramkit.drafters.options import require_options
 from ngramkit.formats.datastore import Datastore, search_table
-from ngramkit.kernels.rest import draft
+from ngramkit.kernels.rest import draft_after_longest_match
 
 MEMOIZED_OCCURRENCES = 511  # occurrences of a match beyond which its draft is memoized
 MEMOIZED, LARGE = 4096, 128  # maximum drafts, and maximum nodes of each
@@ -75,7 +75,9 @@ class Rest(BaseDrafter):
     def draft(self, budget: int) -> DraftTree:
         context = self._live.tokens
         most = MEMOIZED_OCCURRENCES if budget <= LARGE else NEVER
-        tree, match, frequent = draft(self._table, context, self._bound, budget, self._rules, most)
+        tree, match, frequent = draft_after_longest_match(
+            self._table, context, self._bound, budget, self._rules, most
+        )
         # A match of the maximum length may be cut short, so it does not bound the next one.
         self._bound = match if match < self._max_match else len(context)
         return self._after(context[-frequent:], budget) if frequent else DraftTree(*tree)
@@ -84,7 +86,9 @@ class Rest(BaseDrafter):
         key = budget, match.tobytes()
         tree = self._memo.get(key)
         if tree is None:
-            columns, _, _ = draft(self._table, match, len(match), budget, self._rules, NEVER)
+            columns, _, _ = draft_after_longest_match(
+                self._table, match, len(match), budget, self._rules, NEVER
+            )
             tree = DraftTree(*columns)
             if len(self._memo) >= MEMOIZED:
                 self._memo.clear()

@@ -341,7 +341,7 @@ def forecast(
         served = simulate_server(
             records, engine, concurrency=concurrency, tokens=most, reporter=reporter
         )
-        results.append(_estimate_steps(served, times, concurrency, most))
+        results.append(_estimate_savings(served, times, concurrency, most))
     return Forecasts(results, choice.label, concurrency, times, recorded)
 
 
@@ -358,7 +358,7 @@ def _pass_times(cost: Cost, model: Any, reporter: Reporter) -> PassTimes:
     return pass_times(cost, size)
 
 
-def _estimate_steps(served: Served, times: PassTimes, concurrency: int, budget: int) -> Forecast:
+def _estimate_savings(served: Served, times: PassTimes, concurrency: int, budget: int) -> Forecast:
     chosen = counted_passes(served)
     batches = np.array(served.batches)
     written, drafted = np.array(served.written), np.array(served.drafted)

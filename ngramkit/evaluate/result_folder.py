@@ -32,10 +32,10 @@ from ngramkit.formats.outputs import partial_of, remove_entries, require_fit_for
 from ngramkit.formats.replacing import (
     claim_output,
     output_exists,
+    path_of_replaced,
     put_over,
     replace_text,
     require_writable,
-    stepped_aside,
     sync_folder,
 )
 
@@ -95,7 +95,7 @@ def replace_folder(
     partial = partial_of(folder)
     with claim_output(folder):
         _remove_results(partial)
-        _remove_results(stepped_aside(folder))
+        _remove_results(path_of_replaced(folder))
         try:
             write_folder(partial, contents, provenance)
             require_free(folder, force=force)

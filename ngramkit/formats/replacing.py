@@ -209,7 +209,7 @@ def clear_killed_run(path: Path) -> None:
 
 
 def _delete_unless_resumable(path: Path) -> None:
-    _delete_folder(stepped_aside(path))
+    _delete_folder(path_of_replaced(path))
     if not (partial_of(path) / PROGRESS).exists():
         _delete_folder(partial_of(path))
 
@@ -230,7 +230,7 @@ def discard_unfinished(path: Path) -> None:
 
 
 def _has_left(path: Path) -> bool:
-    places = (partial_of(path), _lock_of(path), stepped_aside(path))
+    places = (partial_of(path), _lock_of(path), path_of_replaced(path))
     return any(os.path.lexists(place) for place in places)
 
 
@@ -359,13 +359,13 @@ def put_over(new: Path, path: Path) -> Path | None:
         return None
     if exchange_names(new, path):
         return new
-    aside = stepped_aside(path)
+    aside = path_of_replaced(path)
     path.rename(aside)
     new.rename(path)
     return aside
 
 
-def stepped_aside(path: Path) -> Path:
+def path_of_replaced(path: Path) -> Path:
     return path.parent / f"{path.name}.replaced.partial"
 
 
@@ -374,10 +374,10 @@ def undo_half_replacement(path: Path) -> bool:
 
     The caller holds the lock of `path`, or knows that nobody replaces it.
     """
-    if path.exists() or not stepped_aside(path).exists():
+    if path.exists() or not path_of_replaced(path).exists():
         return False
     with suppress(FileNotFoundError):
-        stepped_aside(path).rename(path)
+        path_of_replaced(path).rename(path)
         sync_folder(path.parent)
     return path.exists()
 

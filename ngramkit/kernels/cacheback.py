@@ -176,7 +176,7 @@ class FrozenArrays(NamedTuple):
 
 
 @entry
-def learn(leaders, followers, most_leaders, most_followers, tokens):
+def learn_and_evict(leaders, followers, most_leaders, most_followers, tokens):
     """Insert each window of `tokens` (i32[n]), its leader and its follower.
 
     The pools need room for one more entry per window, up to their capacities.

@@ -34,7 +34,7 @@ def fixed_tree(chances: Array, nodes: int) -> tuple[Array, Array, Array]:
 
 
 @entry
-def recycle(matrix, tokens, top_ids):
+def overwrite_top_k(matrix, tokens, top_ids):
     """Write top_ids int32[n, k], best first, into the matrix rows of `tokens` int32[n]."""
     kept = min(matrix.shape[1], top_ids.shape[1])
     for row in range(len(tokens)):

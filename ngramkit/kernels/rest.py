@@ -16,7 +16,7 @@ from ngramkit.kernels.suffix.search import find_all, longest_match
 
 
 @allocating_entry
-def draft(
+def draft_after_longest_match(
     table: Array, context: Array, bound: int, budget: int, rules: Array, most: int
 ) -> tuple[tuple[Array, Array, Array, Array], int, int]:
     """Return the draft after `context` int32[n], the longest match's length, and 0.

@@ -1,7 +1,7 @@
 """Artifacts by folder, hf://USER/NAME[@REVISION] or URL.
 
 Remote artifacts are downloaded and verified before they are opened: from the Hub into the Hub's
-cache, from other URLs into ours (`remote.file_cache`).
+cache, from other URLs into ours (`remote.url_cache`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def is_hub_name(source: str | Path) -> bool:
 def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
     """Return the local folder.
 
-    Raises as `fetch_from_hub` and `remote.file_cache.stage_artifact`.
+    Raises as `fetch_from_hub` and `remote.url_cache.stage_artifact`.
     """
     if not isinstance(source, str | Path):
         raise UsageError(
@@ -95,7 +95,7 @@ def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
         )
     url = as_url(source)
     if url is not None:
-        from ngramkit.remote.file_cache import stage_artifact  # slow import
+        from ngramkit.remote.url_cache import stage_artifact  # slow import
 
         folder, manifest = stage_artifact(url, reporter=reporter)
         return Fetched(folder, manifest.checksum)

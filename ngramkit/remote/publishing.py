@@ -27,7 +27,7 @@ from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove_entries
 from ngramkit.formats.proofs import write_proof_of_own_files
 from ngramkit.formats.replacing import hold_lock, output_exists, replace_text, require_place
-from ngramkit.remote.file_cache import (  # fmt: skip
+from ngramkit.remote.url_cache import (  # fmt: skip
     Cache,
     Entry,
     fetch_texts,
@@ -111,7 +111,7 @@ def build_at(
     with hold_lock(work.parent / "lock", busy=f"another process is building {place}"):
         if done.exists():  # left by a process killed while moving it to the cache
             remove_entries(ours_in(done))
-        with _stand_in(place, work) as stood_in, _errors_relabelled(work, str(place)):
+        with _copied_manifest(place, work) as stood_in, _errors_relabelled(work, str(place)):
             try:
                 made = build(work, reporter=relabelled, force=force)
             except ArtifactError:
@@ -128,7 +128,7 @@ def build_at(
 
 
 @contextmanager
-def _stand_in(place: UrlFolder, work: Path) -> Iterator[bool]:
+def _copied_manifest(place: UrlFolder, work: Path) -> Iterator[bool]:
     """Copy the URL's manifest to the work folder for the builder to find; yield whether it did."""
     _clear_stand_in(work)  # left by a killed process
     stands_in = not work.exists() and fetch_texts(place, work)

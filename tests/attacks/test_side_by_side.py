@@ -65,7 +65,7 @@ def test_readers_where_the_system_exchanges_nothing(tmp_path, monkeypatch):
     write(tmp_path / "x", 0)
     write(tmp_path / "x", 1)
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
-    (tmp_path / "x").rename(replacing.stepped_aside(tmp_path / "x"))  # as such a kill leaves it
+    (tmp_path / "x").rename(replacing.path_of_replaced(tmp_path / "x"))  # as such a kill leaves it
     write(tmp_path / "x", 1)
     assert list(verify_artifact(tmp_path / "x"))
     assert [path.name for path in tmp_path.iterdir()] == ["x"]

@@ -30,7 +30,7 @@ from ngramkit.engines.growing_history import (
     tenant_folder,
 )
 from ngramkit.engines.sessions import Sessions
-from ngramkit.formats.eviction import keep_newest
+from ngramkit.formats.eviction import drop_oldest_requests
 from ngramkit.formats.history import History
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -408,7 +408,7 @@ def test_only_the_owner_may_read_what_is_remembered(tmp_path):
             serve(engine, (text(1, 6), text(2, 30)), tenant="acme" if by else "")
             engine.chain_batch([], [])
             engine.history.flush()
-            keep_newest(History.open(next(folder.rglob("manifest.json")).parent), 1000)
+            drop_oldest_requests(History.open(next(folder.rglob("manifest.json")).parent), 1000)
             folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
             assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}
             assert modes(folder) == {0o600}

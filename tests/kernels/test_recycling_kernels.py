@@ -14,7 +14,7 @@ from ngramkit.kernels.automaton import (
     longest_repeat,
     new_automaton,
 )
-from ngramkit.kernels.recycling import fill_tree, fixed_tree, recycle
+from ngramkit.kernels.recycling import fill_tree, fixed_tree, overwrite_top_k
 from ngramkit.kernels.suffix.search import shard_table
 from ngramkit.kernels.suffix.sort import sort_shard
 
@@ -48,13 +48,13 @@ rows = st.lists(st.tuples(st.integers(-2, V + 2), st.permutations(range(V))), ma
 def test_a_tree_is_filled_in_from_what_was_recycled(given_rows, last, budget):
     matrix, known = np.full((V, K), -1, np.int32), {}
     for token, candidates in given_rows:  # a pass of one row, then all in one pass
-        recycle(matrix, np.array([token], np.int32), np.array([candidates], np.int32))
+        overwrite_top_k(matrix, np.array([token], np.int32), np.array([candidates], np.int32))
         if 0 <= token < V:
             known = naive.recycle(known, [token], [candidates[:K]])
     if given_rows:
         at_once = np.full((V, K), -1, np.int32)
         tokens, tops = zip(*given_rows, strict=True)
-        recycle(at_once, np.array(tokens, np.int32), np.array(tops, np.int32))
+        overwrite_top_k(at_once, np.array(tokens, np.int32), np.array(tops, np.int32))
         np.testing.assert_array_equal(at_once, matrix)
     parents, ranks, scores = fixed_tree(np.array([0.5, 0.3, 0.1]), 16)
     tokens, above, chances = fill_tree(matrix, last, parents, ranks, scores, budget)
@@ -70,7 +70,7 @@ def test_a_tree_is_filled_in_from_what_was_recycled(given_rows, last, budget):
 
 def test_fewer_candidates_than_the_matrix_holds_end_a_row():
     matrix = np.full((V, K), 5, np.int32)
-    recycle(matrix, np.array([2], np.int32), np.array([[4]], np.int32))
+    overwrite_top_k(matrix, np.array([2], np.int32), np.array([[4]], np.int32))
     assert matrix[2].tolist() == [4, -1, -1]
 
 

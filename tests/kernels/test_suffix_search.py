@@ -3,7 +3,7 @@ from hypothesis import given, settings, strategies as st
 from twins import kernels as reference
 
 from ngramkit.kernels.jit import entry
-from ngramkit.kernels.rest import draft
+from ngramkit.kernels.rest import draft_after_longest_match
 from ngramkit.kernels.suffix import search
 from ngramkit.kernels.suffix.search import look_up, shard_table
 from ngramkit.kernels.suffix.sort import sort_shard
@@ -49,7 +49,9 @@ def positions(intervals, held):
 def drafted(table, context, *, longest, least=1, budget=40, deepest=6, eos=-1, most=EVERY):
     """REST's draft, which finds the longest match and what follows it: (tree, match, left_out)."""
     rules = np.array([longest, least, deepest, eos], np.int64)
-    return draft(table, np.array(context, np.int32), len(context), budget, rules, most)
+    return draft_after_longest_match(
+        table, np.array(context, np.int32), len(context), budget, rules, most
+    )
 
 
 def occurs(table, pattern, count):

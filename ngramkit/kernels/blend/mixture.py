@@ -191,7 +191,7 @@ def calibrate(weights, into, live, size, shares, least, none, scratch):
             token_features_of(
                 into, row, live, size, shares[into.tokens[row]], log_p, token_features
             )
-            p[row] = np.exp(calibrated_log_p(weights, token_features, log_p, scratch.units))
+            p[row] = np.exp(log_p_by_network(weights, token_features, log_p, scratch.units))
         total += p[row]
     for row in range(rows):
         p[row] /= total
@@ -214,7 +214,7 @@ def token_features_of(into, row, live, size, share, log_p, x):
 
 
 @part
-def calibrated_log_p(weights, x, log_p, units):
+def log_p_by_network(weights, x, log_p, units):
     apply_layer(x, weights.token_in, weights.token_bias, units)
     y = log_p * weights.token_out[len(units)]
     for h in range(len(units)):
@@ -275,12 +275,12 @@ def sureness_class(into, p):
 def mix_in_prediction(account, tokens, theirs, into, p, written):
     """Mix a prediction in, after crediting it with the token that followed, `written`, or -1."""
     if written >= 0:
-        _mix_by_trust(account, tokens, theirs, into, p, written)
+        _update_trust(account, tokens, theirs, into, p, written)
     mix_in(account, tokens, theirs, into, p)
 
 
 @part
-def _mix_by_trust(account, tokens, theirs, into, p, written):
+def _update_trust(account, tokens, theirs, into, p, written):
     if written >= len(into.rows) - 1:
         return
     credit = UNSEEN_PROBABILITY

@@ -97,7 +97,7 @@ def new_tree(shards: int, nodes: int, jobs: int) -> Tree:
 
 
 @entry
-def run(sources, place, tree, count):
+def run_jobs(sources, place, tree, count):
     """Run the first `count` jobs without returning to Python, which would wait for the GIL.
 
     `sources` and `place` give the types of the jobs' own.

@@ -52,7 +52,7 @@ def first_wrong_position(
 
         def look(part: int) -> int:
             span = edges[part], edges[part + 1]
-            return int(_first_wrong_position(tokens, suffix_array, free, counts[part], *span))
+            return int(_first_wrong_in_part(tokens, suffix_array, free, counts[part], *span))
 
         if parts > 1:
             outside = [wrong for wrong in pool.map(count, range(parts)) if wrong >= 0]
@@ -86,7 +86,7 @@ def _symbols_before(
 
 
 @entry
-def _first_wrong_position(
+def _first_wrong_in_part(
     tokens: Array, suffix_array: Array, free: int, cursors: Array, begin: int, end: int
 ) -> int:
     """Return the first index in [begin, end) that shows `suffix_array` to be wrong, or -1.

@@ -15,7 +15,7 @@ from faulty_proxy import CHANGED, CUT, DROP, SLOW, Fault
 
 import ngramkit
 from ngramkit.basics.errors import ArtifactError, InputError, NetworkError, UsageError
-from ngramkit.remote.file_cache import Cache
+from ngramkit.remote.url_cache import Cache
 
 SHARD = r"GET /bucket/phrases/shard-00001"
 
