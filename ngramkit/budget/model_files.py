@@ -11,6 +11,7 @@ from ngramkit.basics.errors import InputError, hub_errors
 from ngramkit.basics.models import ModelRef
 from ngramkit.basics.untrusted import read_json
 from ngramkit.budget.model_size import ModelSize, gguf_size, language_config, model_size
+from ngramkit.budget.stored_bits import quantisation_of
 from ngramkit.gguf.header import read_front, read_header
 from ngramkit.gguf.model_folders import find_gguf
 
@@ -42,16 +43,20 @@ def read_facts(model: str | ModelRef) -> ModelFacts:
     return _model_facts(config, "max_position_embeddings", "num_hidden_layers")
 
 
-def read_size(model: str | ModelRef) -> ModelSize | None:
+def read_size(model: str | ModelRef, quantization: str | None = None) -> ModelSize | None:
     """Return a model's size without asking the Hub, None if its config does not show it.
 
-    Reads the whole header of a GGUF file. Raises as `read_facts`.
+    `quantization`: an engine's option, which counts unless the model is quantised. Reads the whole
+    header of a GGUF file. Raises as `read_facts`.
     """
     ref = ModelRef.of(model)
     if (gguf := find_gguf(ref)) is not None:
         header = read_header(gguf)
         return gguf_size(header.metadata, header.tensors)
-    return model_size(_read_config(ref))
+    config = _read_config(ref)
+    if quantization is not None and quantisation_of(config) is None:
+        config["quantization_config"] = {"quant_method": quantization}
+    return model_size(config)
 
 
 def _read_config(ref: ModelRef) -> dict[str, Any]:

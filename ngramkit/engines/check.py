@@ -36,7 +36,7 @@ from ngramkit.engines import sglang_server_options, vllm_server_options
 from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig, existing_history
 from ngramkit.engines.metrics import require_metrics
 from ngramkit.engines.vllm_modes import KNOWN_GAINS, V1_SETTING, why_not_v2
-from ngramkit.engines.vllm_server_options import is_cpu_build
+from ngramkit.engines.vllm_server_options import is_cpu_build, quantization_option
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import read_manifest
@@ -207,7 +207,7 @@ def check_engine(
         len(chain),
         1e3 * sorted(seconds)[len(seconds) // 2] if seconds else 0.0,
         Rows(vllm_modes() if engine == "vllm" else ()),
-        *_passes_table(engine, config, model, budget),
+        *_passes_table(engine, config, model, budget, quantization_option(options)),
     )
 
 
@@ -251,12 +251,12 @@ def _describe_learning(config: DraftConfig) -> str:
 
 
 def _passes_table(
-    engine: str, config: DraftConfig, model: str | None, length: int
+    engine: str, config: DraftConfig, model: str | None, length: int, quantization: str | None
 ) -> tuple[Rows[CheckedPass], str, int | None]:
     size, by = None, "pass_cost"
     if config.pass_cost is None:
         with suppress(InputError):  # a tokenizer is enough
-            size = read_size(model) if model else None
+            size = read_size(model, quantization) if model else None
         cpu = engine == "llama-cpp" or is_cpu_build(version_of(ENGINES[engine].distribution))
         device = "cpu" if cpu else "cuda"
         what = "a dense model" if size is None else f"the config of {model}"

@@ -74,6 +74,14 @@ def effects_of_options(words: Sequence[str], configured: bool) -> Iterator[str]:
         yield "LoRA: on a CPU, the start is refused without --lora-target-modules that omit lm_head"
 
 
+def quantization_option(words: Sequence[str]) -> str | None:
+    """Return --quantization of vLLM or SGLang."""
+    parser = OptionParser(prog="options", add_help=False, allow_abbrev=False)
+    parser.add_argument("--quantization", "-q")
+    found: str | None = parser.parse_known_args(_as_vllm_reads(words))[0].quantization
+    return found
+
+
 def is_cpu_build(version: str | None) -> bool:
     return "cpu" in (version or "").partition("+")[2]
 

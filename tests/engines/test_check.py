@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -308,6 +309,26 @@ def test_a_runner_that_will_not_start_is_not_promised(monkeypatch):
         "cannot draft in vLLM's Model Runner V2: VLLM_USE_V2_MODEL_RUNNER=0 asks for Model Runner "
         "V1"
     ]
+
+
+def test_passes_cost_what_the_stored_weights_do(tmp_path):
+    demo = Path(ngramkit.__file__).parent / "demo" / "model"
+    shutil.copytree(demo, tmp_path / "m")
+    path, model = tmp_path / "m" / "config.json", str(tmp_path / "m")
+
+    def checked(options=(), **how):
+        values = json.loads((demo / "config.json").read_text())
+        path.write_text(json.dumps({**values, **({"quantization_config": how} if how else {})}))
+        found = ngramkit.check_engine("sglang", model=model, options=options)
+        return list(found.passes), found.passes_by
+
+    plain, by = checked()
+    four, _ = checked(bits=4)
+    assert four[-1].cost > plain[-1].cost
+    assert checked(["--quantization", "nvfp4"]) == checked(["-q=nvfp4"]) == (four, by)
+    assert checked(["--quantization", "fp8"], bits=4) == (four, by)
+    note = "; weights of the unknown quantisation 'odd' count 16 bits"
+    assert checked(quant_method="odd") == (plain, by + note)
 
 
 def test_passes_on_a_cpu_cost_what_the_adapter_supposes(monkeypatch):
