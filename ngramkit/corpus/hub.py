@@ -19,7 +19,7 @@ from ngramkit.corpus.files import reader_suffix, remote_source
 from ngramkit.corpus.rows import INSPECTED_RECORDS, ReaderOptions, RowMaker, make_or_skip, read_row
 from ngramkit.remote.urls import plain_path
 
-BATCH_ROWS = 1000
+STREAMED_ROWS = 1000
 TRACES = "format:agent-traces"  # a tag
 PARQUET_BRANCH = "refs/convert/parquet"
 # Parts of error messages of `datasets`: a file's types differ from the first one's; a script.
@@ -57,7 +57,7 @@ class HubSource(DocumentSource):
         with dataset_errors(self.repository, self._file(part)):
             with _without_torch():
                 shard = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
-            batches = (batch.to_pylist() for batch in shard.iter(batch_size=BATCH_ROWS))
+            batches = (batch.to_pylist() for batch in shard.iter(batch_size=STREAMED_ROWS))
             for number, record in enumerate(chain.from_iterable(batches)):
                 where = f"{self.id}, shard {part}, row {number}"
                 yield make_or_skip(partial(read_row, where, self.maker, record), skip_bad)
@@ -138,7 +138,7 @@ def hub_records(
         stream = _dataset_split(
             _dataset_builder(repository, config, commit, None), repository, split
         )
-        batches = stream.with_format("arrow").iter(batch_size=BATCH_ROWS)
+        batches = stream.with_format("arrow").iter(batch_size=STREAMED_ROWS)
         return commit, [record for batch in batches for record in batch.to_pylist()]
 
 

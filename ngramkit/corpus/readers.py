@@ -19,8 +19,8 @@ from ngramkit.corpus.columns import ColumnContent, Columns, choose_text_column
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.json_records import is_document
 from ngramkit.corpus.rows import (
-    BATCH_ROWS,
-    MAX_VALUES,
+    CONVERTED_ROWS,
+    MAX_ROW_VALUES,
     ReaderOptions,
     RowMaker,
     make_or_skip,
@@ -212,7 +212,7 @@ def _parse_record(raw: bytes, where: str) -> Any:
     """Return the parsed record, or the BadRecordError."""
     hint = "mend it, or drop it"
     try:
-        return parse_json(raw, where, most_values=MAX_VALUES, error=BadRecordError, hint=hint)
+        return parse_json(raw, where, most_values=MAX_ROW_VALUES, error=BadRecordError, hint=hint)
     except BadRecordError as error:
         return error
 
@@ -305,7 +305,7 @@ def _text_paths(footer: Any) -> list[str]:
 def _rows_at_once(footer: Any, most: int) -> int:
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     size = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
-    return max(1, min(BATCH_ROWS, most // max(size, 1)))
+    return max(1, min(CONVERTED_ROWS, most // max(size, 1)))
 
 
 def _damaged_file(path: Path, error: Exception) -> InputError:

@@ -29,9 +29,9 @@ from ngramkit.corpus.unpacking import (
 LICENSE_COLUMNS = ("license", "licenses", "licence", "max_stars_repo_licenses")
 REPOSITORY_COLUMNS = ("repo_name", "max_stars_repo_name", "repository_name", "repository", "repo")
 INSPECTED_RECORDS, INSPECTED_CHARACTERS = 100, 1 << 24  # upper bounds, to choose the column
-MAX_VALUES = 1 << 22  # values of a record or a .json file; each takes about 100 bytes
+MAX_ROW_VALUES = 1 << 22  # values of a record or a .json file; each takes about 100 bytes
 VALUE_OVERHEAD_BYTES = 64
-BATCH_ROWS = 1024  # most rows as Python objects at a time
+CONVERTED_ROWS = 1024  # most rows as Python objects at a time
 
 
 @dataclass(frozen=True)
@@ -265,10 +265,10 @@ def _convert_records(
     values = np.sum([sizes.values for sizes in all_sizes], axis=0)
     if bytes_.max(initial=0) > most:
         raise too_large(str(where), most)
-    if values.max(initial=0) > MAX_VALUES:
+    if values.max(initial=0) > MAX_ROW_VALUES:
         raise too_many_values(where)
     longest = int((bytes_ + VALUE_OVERHEAD_BYTES * values).max(initial=0))
-    step = max(1, min(BATCH_ROWS, most // max(longest, 1)))
+    step = max(1, min(CONVERTED_ROWS, most // max(longest, 1)))
     plain = pa.schema([(field.name, without_dictionaries(field.type)) for field in chosen.schema])
     for begin in range(0, chosen.num_rows, step):
         rows = chosen.slice(begin, step)
@@ -279,5 +279,5 @@ def _convert_records(
 
 def too_many_values(where: Path | str) -> InputError:
     return InputError(
-        f"cannot read {where}: it holds more than {MAX_VALUES:,} values", "cut it into several"
+        f"cannot read {where}: it holds more than {MAX_ROW_VALUES:,} values", "cut it into several"
     )

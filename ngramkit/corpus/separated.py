@@ -18,7 +18,7 @@ from ngramkit.basics.terminal_text import counted
 from ngramkit.corpus.columns import ColumnContent, Columns
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.rows import (
-    MAX_VALUES,
+    MAX_ROW_VALUES,
     ReaderOptions,
     RowMaker,
     make_or_skip,
@@ -102,7 +102,7 @@ class _Table:
                         raise too_large(self.where, self._most)
                     raise csv.Error(f"a document of more than {self._most:,} bytes")
                 self._values += line.count(mark) + 1
-                if self._values > MAX_VALUES:
+                if self._values > MAX_ROW_VALUES:
                     raise too_many_values(self.where)
                 yield line.decode("utf-8", "surrogateescape")
 

@@ -27,7 +27,7 @@ from ngramkit.formats.safetensors import Array
 
 MAX_DOCUMENT = 64 << 20  # bytes
 MAX_RATIO = 16  # unpacked Arrow data per byte of the file, or of the largest document
-BLOCK_BYTES = 1 << 20
+UNPACKED_BLOCK_BYTES = 1 << 20
 HOW_TO_SHRINK = "leave it out, or raise max_document"
 MAX_LAYERS = 2  # compressions of one file; servers compress compressed files again
 GZIP, ZSTD = b"\x1f\x8b", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
@@ -66,7 +66,7 @@ def non_blank_lines(
     [(3, b'a'), (5, b'b')]
     """
     number, line, blank = 1, bytearray(), re.compile(rb"\s*")
-    block = head or file.read(BLOCK_BYTES)
+    block = head or file.read(UNPACKED_BLOCK_BYTES)
     require_utf_8(block, where)
     at = len(BOM) * block.startswith(BOM)
     while block:
@@ -87,7 +87,7 @@ def non_blank_lines(
                 line = bytearray()
                 number += 1
             at = end + 1
-        block, at = file.read(BLOCK_BYTES), 0
+        block, at = file.read(UNPACKED_BLOCK_BYTES), 0
     if whole_line := bytes(line).lstrip(b"\0"):
         yield number, whole_line
 

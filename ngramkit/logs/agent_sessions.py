@@ -15,7 +15,7 @@ from ngramkit.corpus.agent_sessions.read import Reading, is_session, time_of, tr
 from ngramkit.corpus.agent_sessions.transcript import Answer, Copies
 from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.turns import ASSISTANT
-from ngramkit.logs.files import FORMAT_OBJECTS, MAX_VALUES, LogFile
+from ngramkit.logs.files import FORMAT_OBJECTS, MAX_RECORD_VALUES, LogFile
 from ngramkit.logs.request import (
     NO_PROMPT,
     FilePlace,
@@ -59,7 +59,7 @@ def _read_row(
 
 def _parse_line(where: FilePlace, record: Any, reader: _Reader) -> Iterator[LoggedRequest | str]:
     if isinstance(record, str):
-        record = parse_json(record, str(where), most_values=MAX_VALUES, error=BadRecordError)
+        record = parse_json(record, str(where), most_values=MAX_RECORD_VALUES, error=BadRecordError)
     if isinstance(record, dict):
         yield from reader.read(where, record)
     else:

@@ -34,7 +34,7 @@ LOG_FILE_NAME = re.compile(
 )
 MAX_FILES = 1 << 20
 MAX_DOCUMENT_BYTES = 1 << 28
-MAX_VALUES = 1 << 23  # per document or line
+MAX_RECORD_VALUES = 1 << 23  # per document or line
 FORMAT_LINES, FORMAT_OBJECTS = 4096, 100  # inspected to recognize the format
 JSON_LIST = re.compile(rb"\[\s*(\{|\[|\]|\"|$)")  # "[2026-11-24 12:00:00] ..." is a line of text
 HOW_TO_WRITE = "Write one object per line, or one document."
@@ -163,7 +163,7 @@ def _raise_error(where: FilePlace, error: InputError) -> None:
 
 def _parse_record(text: bytes, where: FilePlace) -> Any:
     return parse_json(
-        text, str(where), most_values=MAX_VALUES, error=BadRecordError, hint=HOW_TO_WRITE
+        text, str(where), most_values=MAX_RECORD_VALUES, error=BadRecordError, hint=HOW_TO_WRITE
     )
 
 

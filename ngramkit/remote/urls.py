@@ -44,7 +44,7 @@ LOCAL_PROTOCOLS = {
     "local", "dir", "reference", "simplecache", "filecache", "blockcache", "generic",
     "data", "cached", "jupyter", "git", "zip", "tar", "libarchive",
 }  # fmt: skip
-BLOCK_BYTES = 8 << 20  # size of a read
+DOWNLOADED_BLOCK_BYTES = 8 << 20  # size of a read
 S3_PART_BYTES, S3_CONCURRENT_PARTS = 16 << 20, 4  # for large uploads
 S3_MAX_PARTS = 9000  # S3 allows 10,000
 # Storages that write files atomically.
@@ -211,8 +211,8 @@ class UrlFolder:
         """
         digest = hashlib.sha256()
         with target.open("xb") as file:
-            for begin in range(0, record.bytes, BLOCK_BYTES):
-                end = min(begin + BLOCK_BYTES, record.bytes)
+            for begin in range(0, record.bytes, DOWNLOADED_BLOCK_BYTES):
+                end = min(begin + DOWNLOADED_BLOCK_BYTES, record.bytes)
                 block = self._block(name, begin, end, record.bytes)
                 digest.update(block)
                 file.write(block)

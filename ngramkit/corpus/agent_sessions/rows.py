@@ -15,7 +15,7 @@ from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.agent_sessions.read import Reading, trace_lines
 from ngramkit.corpus.agent_sessions.transcript import Answer, Copies
 from ngramkit.corpus.document import Row
-from ngramkit.corpus.rows import MAX_VALUES, ReaderOptions
+from ngramkit.corpus.rows import MAX_ROW_VALUES, ReaderOptions
 from ngramkit.corpus.turns import BadTurnError
 from ngramkit.corpus.unpacking import too_large
 
@@ -39,7 +39,7 @@ def _parsed(where: str, line: Any) -> Any:
     if not isinstance(line, str):
         return line
     try:
-        return parse_json(line, where, most_values=MAX_VALUES, error=BadRecordError)
+        return parse_json(line, where, most_values=MAX_ROW_VALUES, error=BadRecordError)
     except BadRecordError as error:
         return error
 

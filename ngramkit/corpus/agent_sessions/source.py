@@ -21,7 +21,7 @@ from ngramkit.corpus.files import (
     RemoteSource,
     reader_suffix,
 )
-from ngramkit.corpus.rows import MAX_VALUES
+from ngramkit.corpus.rows import MAX_ROW_VALUES
 
 INSPECTED_LINES = 20  # inspected to recognise a file
 KINDS = (".jsonl", ".ndjson", ".json", ".parquet")
@@ -120,7 +120,7 @@ def _has_traces(file: IO[bytes]) -> bool:
 
 def _is_session(text: bytes, where: str) -> bool:
     try:
-        record = parse_json(text, where, most_values=MAX_VALUES)
+        record = parse_json(text, where, most_values=MAX_ROW_VALUES)
     except InputError:
         return False
     return isinstance(record, dict) and is_session(record)
