@@ -232,7 +232,7 @@ class BatchDrafter:
                 self._follow(self.history, begun)
             if self.history.take_in():
                 self.source.refresh()
-            for session in [*self.sessions.left, *begun]:
+            for session in [*self.sessions.ended, *begun]:
                 if session.request is not None:
                     session.request.rest()
         written = self._written(sessions, contexts)
@@ -264,7 +264,7 @@ class BatchDrafter:
         return drafts
 
     def _follow(self, history: GrowingHistory, begun: Mapping[Session, int]) -> None:
-        for session in [*self.sessions.left, *begun]:
+        for session in [*self.sessions.ended, *begun]:
             _remember_session(history, session)
         for session, prompt in begun.items():
             session.begin = session.remembered = prompt

@@ -52,8 +52,8 @@ PROMPT_TOKENS = 16  # tokens of a datastore that are the prompt without a tokeni
 SHOWN_TOKENS = tuple(1 << i for i in range(10))  # of passes
 # Engine -> what the options of its server mean for drafts.
 EFFECTS = {
-    "vllm": vllm_server_options.effects_of_options,
-    "sglang": sglang_server_options.effects_of_options,
+    "vllm": vllm_server_options.effects_of_vllm_options,
+    "sglang": sglang_server_options.effects_of_sglang_options,
 }
 TIMED_CALLS = 20  # timed calls, whose median is shown
 
@@ -154,7 +154,7 @@ def check_engine(
     source = CONFIG_VARIABLE if draft is None else "what was given"
     config = DraftConfig.from_environment() if draft is None else DraftConfig.read(draft)
     configured = config is not None
-    effects_of_options = tuple(EFFECTS[engine](options, configured)) if options else ()
+    option_effects = tuple(EFFECTS[engine](options, configured)) if options else ()
     if config is None:
         source, config = f"none: {CONFIG_VARIABLE} is not set", DraftConfig()
     if model is None and config == DraftConfig(drafter=config.drafter):
@@ -200,7 +200,7 @@ def check_engine(
         ),
         str(config.history) if config.history else None,
         *_describe_sources(config, artifacts),
-        effects_of_options,
+        option_effects,
         model,
         text,
         tokenizer.decode(chain) if tokenizer is not None else None,

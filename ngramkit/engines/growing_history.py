@@ -365,7 +365,7 @@ class Departures:
     def __init__(self) -> None:
         self._seen: dict[str, Any] = {}
 
-    def left(self, running: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    def ended(self, running: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         """Return watched requests that are not `running`, by name, and watch the running ones."""
         now = dict(running)
         left = {name: self._seen[name] for name in sorted(self._seen.keys() - now.keys())}

@@ -118,7 +118,7 @@ class Sessions:
         return self._placed
 
     @property
-    def left(self) -> list[Session]:
+    def ended(self) -> list[Session]:
         """The sessions of the step before the last whose rows are gone, oldest first."""
         gone = [session for session in self._before if session.used < self._step]
         return sorted(gone, key=lambda session: session.number)

@@ -120,17 +120,17 @@ class NgramCorpus:
                     tenant=self._tenant(request) or "",
                 )
         if self._batch.grows and self._batch.told:
-            self._remember()
+            self._remember_ended()
 
-    def _remember(self) -> None:
-        for name, request in self._departures.left(self._requests.items()).items():
+    def _remember_ended(self) -> None:
+        for name, request in self._departures.ended(self._requests.items()).items():
             reason = request.finished_reason
             if reason is None:
                 continue
             self._departures.forget(name)
             tenant = self._tenant(request)
             aborted = "ABORT" in type(reason).__name__
-            if tenant is not None and not aborted and self._remembered(request):
+            if tenant is not None and not aborted and self._may_be_remembered(request):
                 prompt = request.origin_input_ids_unpadded
                 output = getattr(request, "output_ids_through_stop", request.output_ids)
                 tokens = np.concatenate([np.array(part, np.int32) for part in (prompt, output)])
@@ -195,7 +195,7 @@ class NgramCorpus:
     def _is_on(self, name: str) -> bool:
         return not forbids_drafts(_custom_params(self._requests.get(name)))
 
-    def _remembered(self, request: Any) -> bool:
+    def _may_be_remembered(self, request: Any) -> bool:
         said = _custom_params(request)
         return not forbids_drafts(said) and not forbids_remembering(said)
 

@@ -15,7 +15,7 @@ IGNORED_SETTINGS = (
 )  # fmt: skip
 
 
-def effects_of_options(words: Sequence[str], configured: bool) -> Iterator[str]:
+def effects_of_sglang_options(words: Sequence[str], configured: bool) -> Iterator[str]:
     """Yield what follows from the server's options: whether ngramkit drafts first.
 
     `configured`: by NGRAMKIT_DRAFT. Raises UsageError for values that cannot be read.

@@ -137,7 +137,7 @@ def _class_over(base: type[Any]) -> type[Any]:
             if not self._batch.grows or not self._batch.told:
                 return
             running = [(f"{request.request_id:020}", request) for request in requests]
-            for name, request in self._departures.left(running).items():
+            for name, request in self._departures.ended(running).items():
                 if getattr(request, CANCELLED, False):
                     self._departures.forget(name)
                 elif getattr(request, COMPLETE):

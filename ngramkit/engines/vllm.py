@@ -127,7 +127,7 @@ class Proposer:
                 tenant = self._tenant(state) or ""
                 self._texts.read(name, ids, templates=more, tenant=tenant)
 
-    def left(self, name: str, state: Any) -> None:
+    def remember_ended(self, name: str, state: Any) -> None:
         self._texts.drop(name)
         prompt, sampling = state.prompt_token_ids, state.sampling_params
         if not self._batch.grows or prompt is None or sampling is None:
@@ -179,7 +179,7 @@ def show_requests_to_proposers(*, tenants: bool, grows: bool) -> None:
     @wraps(end)
     def ended(self: Any, name: str, state: Any) -> Any:
         if state is not None and isinstance(getattr(self, "drafter", None), Proposer):
-            self.drafter.left(name, state)
+            self.drafter.remember_ended(name, state)
         return end(self, name, state)
 
     setattr(runner, SHOWN, shown)

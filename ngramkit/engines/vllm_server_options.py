@@ -30,7 +30,7 @@ class OptionParser(argparse.ArgumentParser):
         raise UsageError(f"cannot read options: {visible(message)}", option="options")
 
 
-def effects_of_options(words: Sequence[str], configured: bool) -> Iterator[str]:
+def effects_of_vllm_options(words: Sequence[str], configured: bool) -> Iterator[str]:
     """Yield what follows from the options of `vllm serve`: the runner and the mode first.
 
     `configured`: by NGRAMKIT_DRAFT. Raises UsageError for values that cannot be read.

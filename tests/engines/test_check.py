@@ -22,7 +22,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.engines import check, sglang_server_options
 from ngramkit.engines.config import CONFIG_VARIABLE
-from ngramkit.engines.vllm_server_options import effects_of_options
+from ngramkit.engines.vllm_server_options import effects_of_vllm_options
 
 ROOT = Path(__file__).parents[2]
 EXPERTS = ModelSize(dense=1e8, expert=1.5e7, experts=64, chosen=6)
@@ -283,7 +283,7 @@ OPTIONS = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_what_follows_from_vllms_options(name):
     words, expected = OPTIONS[name]
-    found = list(effects_of_options(words, True))
+    found = list(effects_of_vllm_options(words, True))
     assert len(found) == len(expected)
     assert all(re.search(part, line) for part, line in zip(expected, found, strict=True)), found
 
@@ -299,13 +299,13 @@ def test_nothing_drafts_unless_it_is_asked_for(monkeypatch):
         monkeypatch.delenv(CONFIG_VARIABLE)
     for asked in (["--additional-config", '{"ngramkit": {}}'],
                   ["--additional_config.ngramkit.drafter", "context"]):  # fmt: skip
-        (found,) = effects_of_options([*NGRAM, *asked], False)
+        (found,) = effects_of_vllm_options([*NGRAM, *asked], False)
         assert found.startswith(f"{V2}fixed")
 
 
 def test_a_runner_that_will_not_start_is_not_promised(monkeypatch):
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
-    assert list(effects_of_options(NGRAM, True)) == [
+    assert list(effects_of_vllm_options(NGRAM, True)) == [
         "cannot draft in vLLM's Model Runner V2: VLLM_USE_V2_MODEL_RUNNER=0 asks for Model Runner "
         "V1"
     ]
@@ -357,7 +357,7 @@ OF_SGLANG = {
 @pytest.mark.parametrize("name", OF_SGLANG)
 def test_what_follows_from_sglangs_options(name):
     words, expected = OF_SGLANG[name]
-    found = list(sglang_server_options.effects_of_options(words, True))
+    found = list(sglang_server_options.effects_of_sglang_options(words, True))
     assert len(found) == len(expected)
     assert all(re.search(part, line) for part, line in zip(expected, found, strict=True)), found
     assert ngramkit.check_engine(
@@ -368,9 +368,9 @@ def test_what_follows_from_sglangs_options(name):
 def test_options_that_cannot_be_read_are_refused():
     for words in (["-tp", "two"], ["-sc", "{"], ["-sc", "[]"], ["-sc"]):
         with pytest.raises(UsageError):
-            list(effects_of_options(words, True))
+            list(effects_of_vllm_options(words, True))
     with pytest.raises(UsageError, match="cannot read options"):
-        list(sglang_server_options.effects_of_options([*SGLANG, "--tp", "two"], True))
+        list(sglang_server_options.effects_of_sglang_options([*SGLANG, "--tp", "two"], True))
     with pytest.raises(UsageError, match="options of llama-cpp, only of vllm and sglang"):
         ngramkit.check_engine("llama-cpp", model="demo", options=["--x"])
     with pytest.raises(UsageError, match="options must be a list"):

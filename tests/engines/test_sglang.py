@@ -34,7 +34,7 @@ from ngramkit.engines.config import CONFIG_VARIABLE
 from ngramkit.engines.sglang import NgramCorpus, pack_trees
 from ngramkit.engines.sglang_hooks import LateCorpus, with_templates, with_text
 from ngramkit.engines.sglang_plugin import plugin
-from ngramkit.engines.sglang_server_options import effects_of_options
+from ngramkit.engines.sglang_server_options import effects_of_sglang_options
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.history import History
 
@@ -402,8 +402,8 @@ def test_the_first_rank_of_the_first_replica_writes(
 def test_it_is_said_which_replica_writes(option):
     words = ["--speculative-algorithm", "NGRAM", option]
     line = "each data-parallel replica drafts alone; the first one writes the history"
-    assert line in list(effects_of_options([*words, "2"], True))
-    assert line not in list(effects_of_options([*words, "1"], True))
+    assert line in list(effects_of_sglang_options([*words, "2"], True))
+    assert line not in list(effects_of_sglang_options([*words, "1"], True))
 
 
 @pytest.mark.parametrize("said", ["{}", '{"history": true}', '{"history": "%s/chat"}'])
@@ -532,7 +532,7 @@ def test_a_process_that_does_not_draft_imports_no_numba(folder):
 import sys
 from types import SimpleNamespace
 from ngramkit.engines.sglang_plugin import plugin
-from ngramkit.engines.sglang_server_options import effects_of_options
+from ngramkit.engines.sglang_server_options import effects_of_sglang_options
 kinds, hooks = SimpleNamespace(REPLACE="replace", AROUND="around"), []
 registry = SimpleNamespace(register=lambda target, *hook: hooks.append(hook))
 sys.modules["sglang.srt.plugins.hook_registry"] = SimpleNamespace(

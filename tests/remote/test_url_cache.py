@@ -134,7 +134,7 @@ def test_a_shard_that_is_missing_short_or_another(s3, uploaded, datastore, cache
 
 def test_an_artifact_on_a_web_server_that_knows_no_ranges(datastore, cache, monkeypatch):
     pytest.importorskip("aiohttp", reason="what fsspec reads http with")
-    monkeypatch.setattr("ngramkit.remote.urls.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("ngramkit.remote.urls.DOWNLOADED_BLOCK_BYTES", 1000)
     handler = partial(SimpleHTTPRequestHandler, directory=datastore.path.parent)
     monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
