@@ -12,7 +12,7 @@ from ngramkit.engines.config import ENGINES
 from ngramkit_cli import completion
 from ngramkit_cli.decode_options import TrustRemoteCode
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import table_of_facts, table_of_figures
+from ngramkit_cli.screen import table_of_facts, table_of_figures, wrap_text
 from ngramkit_cli.shared_options import model_option
 
 if TYPE_CHECKING:
@@ -126,11 +126,15 @@ def _table_of_passes(checked: CheckedEngine) -> list[str]:
         )
         for each in checked.passes
     ]
+    about = (
+        f"Cost of passes by {checked.passes_by}, in passes over one token. Drafts for as many "
+        f"requests as the pass has tokens, with contexts of {ASSUMED_CONTEXT:,} tokens, if "
+        f"{ASSUMED_ACCEPTANCE} of the tokens after accepted ones are accepted. Speed is "
+        "that over no drafts. Padded: all tokens of each draft are verified, as in SGLang and in "
+        "vLLM's fixed mode."
+    )
     return [
-        f"Cost of passes by {checked.passes_by}, in passes over one token. Drafts for as many",
-        f"requests as the pass has tokens, with contexts of {ASSUMED_CONTEXT:,} tokens, if",
-        f"{ASSUMED_ACCEPTANCE} of the tokens after accepted ones are accepted. Speed over no",
-        "drafts; padded: all tokens of each draft are verified as in SGLang and vLLM's fixed mode.",
+        *wrap_text(about, 0),
         *table_of_figures(
             rows, ("tokens", "cost", "drafted for a request", "speed", "padded"), "right"
         ),
