@@ -83,10 +83,10 @@ def removable_in(
     given = given_paths("names", names)
     if not given:
         raise UsageError("names must name at least one artifact, got none", "Name one.")
-    return [_require_removable(path, Path(folder)) for path in dict.fromkeys(given)]
+    return [_removal_of(path, Path(folder)) for path in dict.fromkeys(given)]
 
 
-def _require_removable(name: Path, folder: Path) -> Removed:
+def _removal_of(name: Path, folder: Path) -> Removed:
     path = folder / name if not name.is_absolute() and _exists(folder / name) else name
     if not _exists(path):
         raise ArtifactError(

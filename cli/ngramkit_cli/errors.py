@@ -64,7 +64,7 @@ def to_ngramkit_error(error: BaseException) -> NgramkitError:
             f"cannot connect: {error}", "check the network and run the command again"
         )
     if isinstance(error, OSError) and error.errno is not None:
-        return _refused_by_system(error)
+        return _system_refusal(error)
     return NgramkitError(
         f"unexpected {type(error).__name__}: {visible(error, 500)}",
         "report the traceback that --debug shows: this is a bug in ngramkit",
@@ -86,7 +86,7 @@ def _package_of(module: str) -> str:
     return "" if name.startswith("ngramkit") or name in sys.stdlib_module_names else name
 
 
-def _refused_by_system(error: OSError) -> NgramkitError:
+def _system_refusal(error: OSError) -> NgramkitError:
     path = str(error.filename) if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return InputError(

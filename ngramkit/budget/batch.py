@@ -21,9 +21,8 @@ from ngramkit.kernels.draft_cut import SCORE_WEIGHT
 Scores = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
 MAX_DRAFTED = 1 << 12  # tokens of a pass that trials try
-SLOW_FIRST_PASS = (
-    4.0  # times what other sizes predict: a size's first pass that takes longer does not count
-)
+# Times what other sizes predict: a size's first pass that takes longer does not count.
+SLOW_FIRST_PASS = 4.0
 
 
 class BatchBudget:

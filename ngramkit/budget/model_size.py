@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ngramkit.budget.stored_bits import (
     bits_of_weights,
-    positive_number as _number,
+    positive_number,
     quantisation_of,
     share_left_out,
     unknown_method,
@@ -88,20 +88,20 @@ def model_size(config: Mapping[str, Any] | Any) -> ModelSize | None:
     config = language_config(outer)
     experts_config = config.get("ffn_config")  # of DBRX
     every = {**(experts_config if isinstance(experts_config, Mapping) else {}), **config}
-    hidden = _number(every, HIDDEN)
-    experts, chosen = int(_number(every, EXPERTS)), int(_number(every, CHOSEN))
+    hidden = positive_number(every, HIDDEN)
+    experts, chosen = int(positive_number(every, EXPERTS)), int(positive_number(every, CHOSEN))
     mixers, plain, sparse = _count_layers(every, mixed=experts > 1 and chosen > 0)
     if not hidden or not mixers:
         return None
     attention, cached, attended = _attention_size(every, hidden)
     matrices = 2 if every.get("mlp_hidden_act") == "relu2" else 3  # gate, up, down
-    width = _number(every, EXPERT_INNER)
-    shared = _number(every, SHARED_INNER) or _number(every, SHARED) * width
+    width = positive_number(every, EXPERT_INNER)
+    shared = positive_number(every, SHARED_INNER) or positive_number(every, SHARED) * width
     if str(every.get("model_type")).startswith("llama4"):
         shared = width
-    inside = plain * (_number(every, INNER) or 4 * hidden) + sparse * shared
+    inside = plain * (positive_number(every, INNER) or 4 * hidden) + sparse * shared
     dense = mixers * attention + matrices * hidden * inside + sparse * hidden * experts
-    head = _number(every, VOCABULARY) * hidden
+    head = positive_number(every, VOCABULARY) * hidden
     how = quantisation_of(outer) or quantisation_of(config) or {}
     wide = mixers * attention * share_left_out(how, ATTENTION, mixers)
     wide += matrices * hidden * sparse * shared * share_left_out(how, SHARED_EXPERTS, mixers)
@@ -153,13 +153,13 @@ def language_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
     def rank(named: tuple[str, Mapping[str, Any]]) -> tuple[float, bool]:
         name, values = named
-        return _number(values, VOCABULARY), bool(re.search("text|lang|llm", name))
+        return positive_number(values, VOCABULARY), bool(re.search("text|lang|llm", name))
 
     return max(_layered("", config), key=rank, default=("", config))[1]
 
 
 def _layered(name: str, config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if _number(config, LAYERS):
+    if positive_number(config, LAYERS):
         yield name, config
     for key, value in config.items():
         if isinstance(value, Mapping):
@@ -233,17 +233,23 @@ def _plain(value: Any) -> Any:
 
 def _attention_size(config: Mapping[str, Any], hidden: float) -> tuple[float, float, float]:
     """Return a layer's weights, its numbers in the KV cache, and multiplications, per token."""
-    heads = _number(config, HEADS) or 1.0
-    latent, rope = _number(config, ("kv_lora_rank",)), _number(config, ("qk_rope_head_dim",))
+    heads = positive_number(config, HEADS) or 1.0
+    latent, rope = (
+        positive_number(config, ("kv_lora_rank",)),
+        positive_number(config, ("qk_rope_head_dim",)),
+    )
     if latent:  # DeepSeek's latent attention: one latent vector is the key and value of all heads
-        plain, value = _number(config, ("qk_nope_head_dim",)), _number(config, ("v_head_dim",))
-        low = _number(config, ("q_lora_rank",))
+        plain, value = (
+            positive_number(config, ("qk_nope_head_dim",)),
+            positive_number(config, ("v_head_dim",)),
+        )
+        low = positive_number(config, ("q_lora_rank",))
         query = heads * (plain + rope)
         queries = low * (hidden + query) if low else hidden * query
         others = hidden * (latent + rope) + latent * heads * (plain + value)
         return queries + others + heads * value * hidden, latent + rope, heads * (2 * latent + rope)
-    width = _number(config, ("head_dim",)) or hidden / heads
-    keys = _number(config, KEY_HEADS) or heads
+    width = positive_number(config, ("head_dim",)) or hidden / heads
+    keys = positive_number(config, KEY_HEADS) or heads
     return 2 * hidden * width * (heads + keys), 2 * width * keys, 2 * width * heads
 
 
@@ -258,7 +264,7 @@ def _count_layers(config: Mapping[str, Any], *, mixed: bool) -> tuple[int, int, 
     if isinstance(kinds, Sequence) and "moe" in kinds:  # each block is one of the three
         sparse, plain = list(kinds).count("moe"), list(kinds).count("mlp")
         return len(kinds) - sparse - plain, plain, sparse
-    layers = int(_number(config, LAYERS))
+    layers = int(positive_number(config, LAYERS))
     sparse = min(_expert_layers(config, layers), layers) if mixed else 0
     return layers, layers - sparse, sparse
 
@@ -270,10 +276,12 @@ def _expert_layers(config: Mapping[str, Any], layers: int) -> int:
     if isinstance(each, list):  # 1 for a layer with experts
         return sum(bool(one) for one in each)
     only = config.get("mlp_only_layers")
-    first = _number(config, ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"))
+    first = positive_number(
+        config, ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
+    )
     every = ("moe_layer_freq", "decoder_sparse_step", "interleave_moe_layer_step",
              "expert_layer_period", "moe_layer_interval")  # fmt: skip
-    sparse = (layers - int(first)) // max(int(_number(config, every)), 1)
+    sparse = (layers - int(first)) // max(int(positive_number(config, every)), 1)
     return max(sparse - (len(only) if isinstance(only, list) else 0), 0)
 
 

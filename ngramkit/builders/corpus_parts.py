@@ -105,7 +105,7 @@ def encode_parts(
     file = str(Path(stages.folder) / TOKENIZER)
     encoding = Encoding(file, record.fingerprint, record.vocabulary, ending)
     if isinstance(corpus, Deduplicated):
-        deduplicator, marking = corpus.deduplicator(), _mark_duplicates_by(corpus, stages)
+        deduplicator, marking = corpus.deduplicator(), _marking_of(corpus, stages)
         parts = list(_split_corpus(corpus.corpus, None, stages))
     else:
         limit = corpus.selection.limit
@@ -164,7 +164,7 @@ def _split_corpus(
             yield Part(piece, first, limit)
 
 
-def _mark_duplicates_by(corpus: Deduplicated, stages: StageRunner) -> Marking:
+def _marking_of(corpus: Deduplicated, stages: StageRunner) -> Marking:
     rensa = version_of("rensa") if corpus.dedup == "minhash" else None
     if corpus.evaluation is None:
         return Marking(corpus.dedup, rensa, None, None)

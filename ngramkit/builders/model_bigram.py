@@ -69,7 +69,7 @@ def build_model_bigram(
         if extend == "bigram" or width == 1:
             extended = follow_likeliest(arrays["next_tokens"], width)
         else:
-            extended = _saved_columns(writer, passes, arrays["next_tokens"], width, reporter)
+            extended = _extend_drafts(writer, passes, arrays["next_tokens"], width, reporter)
         writer.write(TABLE, {**arrays, "extended": extended})
         rows = tokenizer.record.vocabulary
         writer.commit(
@@ -107,7 +107,7 @@ def _next_tokens(
     return rows.arrays
 
 
-def _saved_columns(
+def _extend_drafts(
     writer: ArtifactWriter, passes: Passes, next_tokens: Array, width: int, reporter: Reporter
 ) -> Array:
     vocabulary, k = next_tokens.shape

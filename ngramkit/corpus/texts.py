@@ -78,7 +78,7 @@ def read_texts(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
     else:
         rows = _item_rows(texts, name, reading)
     for number, row in enumerate(rows):
-        yield make_or_skip(partial(_require_row, row, f"{name}, row {number}"), reading.skip_bad)
+        yield make_or_skip(partial(_checked_row, row, f"{name}, row {number}"), reading.skip_bad)
 
 
 def _is_iterable(texts: Any) -> bool:
@@ -95,7 +95,7 @@ def _no_corpus(given: object, hint: str) -> UsageError:
     )
 
 
-def _require_row(row: Row, where: str) -> Row:
+def _checked_row(row: Row, where: str) -> Row:
     for text in row.texts:
         require_text(text, where)
     return row

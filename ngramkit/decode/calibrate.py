@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ngramkit.decode.base import Verifier
     from ngramkit.decode.load import LanguageModel
 
-DAY_SECONDS = 86_400  # seconds
+DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True, repr=False)

@@ -39,13 +39,11 @@ MIN_MERGED_TOKENS = 1 << 11  # tokens; merging as many into the newest takes 0.2
 MAX_NEWEST_TOKENS = 1 << 16  # tokens
 MIN_RATIO_OF_LENGTHS = 64  # minimum ratio of lengths of two suffix arrays that are not merged
 MAX_ARRAYS_AT_REST = 3  # maximum suffix arrays of an origin at rest
-SHARE_BEFORE_SEARCH = (
-    256  # 1/SHARE_BEFORE_SEARCH of the tokens is added before a merged suffix array is searched
-)
+# 1/SHARE_BEFORE_SEARCH of the tokens is added before a merged suffix array is searched.
+SHARE_BEFORE_SEARCH = 256
 SHARE_DROPPED = 16  # 1/SHARE_DROPPED of the tokens is dropped, or added to a saved index, at a time
-SHARE_OF_ANSWERS = (
-    4  # answers found by their prompts hold 1/SHARE_OF_ANSWERS of the capacity at most
-)
+# Answers found by their prompts hold 1/SHARE_OF_ANSWERS of the capacity at most.
+SHARE_OF_ANSWERS = 4
 ENTRY_TOKENS = 64  # extra tokens that an answer counts for: it takes 250 bytes and 4 per token
 
 

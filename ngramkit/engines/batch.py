@@ -39,9 +39,8 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")
 MAX_DEFAULT_THREADS = 4
-MIN_NODES_PER_THREAD = (
-    128  # minimum nodes per thread: fewer are drafted before another thread is awake
-)
+# Minimum nodes per thread: fewer are drafted before another thread is awake.
+MIN_NODES_PER_THREAD = 128
 ROWS_PER_VERSION = 8  # rows per version that past requests may lag: a lookup takes 0.1 ms
 EXIT_PRIORITY = 20  # exit priority of Finalize
 

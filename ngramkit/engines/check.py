@@ -166,7 +166,7 @@ def check_engine(
     require_fit(config, engine)
     if config.metrics is not None:
         require_metrics(Path(config.metrics))
-    for _, folder in _require_folders(config):
+    for _, folder in _local_folders(config):
         open_artifact_folder(folder)  # report damage before numba is imported
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code) if model else None
     from ngramkit.engines.batch import BatchDrafter
@@ -310,12 +310,12 @@ def require_fit(config: DraftConfig, engine: str) -> None:
     """
     config.require_fit(engine)
     config.require_sources()
-    for role, folder in _require_folders(config):
+    for role, folder in _local_folders(config):
         require_kind(folder, read_manifest(folder).kind, role)
     existing_history(config)
 
 
-def _require_folders(config: DraftConfig) -> Iterator[tuple[str, Path]]:
+def _local_folders(config: DraftConfig) -> Iterator[tuple[str, Path]]:
     for role, names in config.artifacts.items():
         for name in names:
             if as_url(name) is None and not is_hub_name(name):

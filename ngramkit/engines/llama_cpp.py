@@ -43,9 +43,8 @@ from ngramkit.engines.request_texts import Encode, given_texts, token_ids
 # Cost of a drafted token in passes, if they are not timed: a pass of two tokens took 1.6
 # passes of one, of three 2.0 (SmolLM2-135M, Q4_1, one thread).
 MIN_PROBABILITY = 0.6
-FORCED_PROBABILITY = (
-    0.9  # probability of a token that a grammar forces: others may spell the same text
-)
+# Probability of a token that a grammar forces: others may spell the same text.
+FORCED_PROBABILITY = 0.9
 WRITTEN_TOKENS = 8  # last tokens of a text that a grammar reads
 DEFAULT_DRAFT_TOKENS = 8
 MAX_SESSIONS = 8

@@ -36,9 +36,8 @@ from ngramkit.engines.vllm_requests import (
 )
 
 LOG = logging.getLogger("ngramkit")
-RUNNER_MODULE = (
-    "vllm.v1.worker.gpu_model_runner"  # has the class that every platform's runner is based on
-)
+# Has the class that every platform's runner is based on.
+RUNNER_MODULE = "vllm.v1.worker.gpu_model_runner"
 ON_CPU = (  # of 0.32 and 0.33
     "if a batch has sampled requests, vLLM on a CPU verifies drafts of any method with "
     "uninitialised temperatures (its issue 55005): send only greedy requests"

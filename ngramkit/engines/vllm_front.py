@@ -36,9 +36,8 @@ LOG = logging.getLogger("ngramkit")
 PROTOCOL_MODULE = "vllm.entrypoints.openai.chat_completion.protocol"
 SERVING_MODULE = "vllm.entrypoints.openai.chat_completion.serving"
 WORKER_MODULE = "vllm.v1.worker.worker_base"
-PREDICTED_COUNTS = (
-    "ngramkit_predicted"  # the worker's method that returns the counts of a prediction
-)
+# The worker's method that returns the counts of a prediction.
+PREDICTED_COUNTS = "ngramkit_predicted"
 COUNT_SECONDS = 10.0  # seconds that an answer waits for its counts
 OWN_PREFIX = "ngramkit."  # begins the model of a custom class
 

@@ -27,9 +27,8 @@ PALETTE = (  # distinct on white for the colour-blind too: tests/evaluate/test_p
     "#772211", "#aa6699", "#550066", "#3300aa", "#665555",
 )  # fmt: skip
 LEGEND_ROOM = 0.6  # inches of height for a legend, three lines
-ERROR_BAR_DISTANCE = (
-    0.012  # between the error bars of two drafters, as a share of the budgets' range
-)
+# Between the error bars of two drafters, as a share of the budgets' range.
+ERROR_BAR_DISTANCE = 0.012
 MARKS = "os^DvPX"  # of lines, for the colour-blind
 STROKES = ("-o", "--s", ":^", "-.D")  # of matplotlib; marks distinguish curves of one point
 ByBytes = Mapping[str, Mapping[str, Sequence[Replay]]]  # {drafter: {curve: replays}}

@@ -29,7 +29,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import DraftTree, Source, TokenArray
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.formats.card import model_name
-from ngramkit.formats.replacing import output_exists, replace_text, require_room_for_file
+from ngramkit.formats.replacing import exists_error, replace_text, require_room_for_file
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 MAX_ANSWERS = 20  # on a page, at most
@@ -186,7 +186,7 @@ def require_page(path: str | Path, *, force: bool = False) -> None:
                 option="html",
             )
         if not force:
-            error = output_exists(path)
+            error = exists_error(path)
             error.option = ("html", "force")
             error.hint = "choose another file, or replace it with force=True"
             raise error

@@ -31,7 +31,7 @@ from ngramkit.evaluate.result_tables import Table
 from ngramkit.formats.outputs import partial_of, remove_entries, require_fit_for_output
 from ngramkit.formats.replacing import (
     claim_output,
-    output_exists,
+    exists_error,
     path_of_replaced,
     put_over,
     replace_text,
@@ -69,7 +69,7 @@ def require_free(folder: Path, inputs: Iterable[Path] = (), *, force: bool = Fal
         require_writable(folder)
         return
     if _require_ours(folder) and not force:
-        raise output_exists(folder)
+        raise exists_error(folder)
 
 
 def _is_replay(folder: Path) -> bool:

@@ -18,7 +18,7 @@ from ngramkit.basics.results import Result
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.outputs import ARTIFACTS, require_fit_for_output
-from ngramkit.formats.replacing import clear_killed_run, output_exists, require_writable
+from ngramkit.formats.replacing import clear_killed_run, exists_error, require_writable
 from ngramkit.inspection import open_artifact
 from ngramkit.remote.fetch import default_output
 from ngramkit.remote.publishing import build_at, require_out
@@ -99,7 +99,7 @@ def export(
     require_fit_for_output(path)
     clear_killed_run(path)
     if os.path.lexists(path) and not force:
-        raise output_exists(path)
+        raise exists_error(path)
     require_writable(path)
     options: dict[str, Any] = {"force": force, "reporter": reporter}
     if gguf is not None:

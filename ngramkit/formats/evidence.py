@@ -236,7 +236,7 @@ def read_batch(path: Path) -> Iterator[RecordedRequest]:
         ("row_ends", "tokens"),
     ):
         require(len(arrays[ends]) == len(about), path, f"{ends} is of another length")
-        starts[of] = _require_spans(path, ends, arrays[ends], len(arrays[of]))
+        starts[of] = _consecutive_spans(path, ends, arrays[ends], len(arrays[of]))
     _check_rows(path, arrays)
     for r, request in enumerate(about):
         (p, q), (a, b), (m, n) = starts["prompts"][r], starts["answers"][r], starts["tokens"][r]
@@ -266,7 +266,7 @@ def _parse_requests(path: Path, raw: Array) -> list[About]:
     return requests
 
 
-def _require_spans(path: Path, name: str, ends: Array, length: int) -> list[tuple[int, int]]:
+def _consecutive_spans(path: Path, name: str, ends: Array, length: int) -> list[tuple[int, int]]:
     bounds = [0, *ends.tolist()]
     rising = all(a <= b for a, b in itertools.pairwise(bounds))
     require(rising and bounds[-1] == length, path, f"{name} do not rise to the end")

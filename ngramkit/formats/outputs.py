@@ -42,7 +42,7 @@ MAX_PART = 60  # characters of a part of a default name
 ENDINGS = re.compile(r"(\.(txt|md|py|jsonl|json|parquet|arrow|gz|zst|bz2|xz|zip))+$")
 
 
-def refuse_output(message: str, hint: str = "choose another out") -> UsageError:
+def output_refusal(message: str, hint: str = "choose another out") -> UsageError:
     return UsageError(message, hint, option="out")
 
 
@@ -53,24 +53,24 @@ def require_fit_for_output(path: Path, inputs: Iterable[Path] = ()) -> None:
     contain it.
     """
     if URL.match(str(path)):
-        raise refuse_output(f"out must be a folder, got the URL {path}")
+        raise output_refusal(f"out must be a folder, got the URL {path}")
     if path.name in ("", "..") or "\0" in str(path):
-        raise refuse_output(f"out must be a file name, got {str(path)!r}")
+        raise output_refusal(f"out must be a file name, got {str(path)!r}")
     if len(os.fsencode(path.name)) + SUFFIX_BYTES > 255 or len(os.fsencode(path.absolute())) > 4000:
-        raise refuse_output(f"the name {path.name[:40]}... is too long", "choose a shorter one")
+        raise output_refusal(f"the name {path.name[:40]}... is too long", "choose a shorter one")
     for above in path.parents:
         if os.path.lexists(above) and not above.is_dir():
-            raise refuse_output(f"cannot write {path}: {above} is not a folder")
+            raise output_refusal(f"cannot write {path}: {above} is not a folder")
     here, sources = Path.cwd(), _resolved_inputs(inputs)
     for place in {path.parent.resolve() / path.name, path.resolve()}:
         if place == here or place in here.parents:
-            raise refuse_output(f"cannot write {path}: it is the working directory, or above it")
+            raise output_refusal(f"cannot write {path}: it is the working directory, or above it")
         for source, given in sources.items():
             if place == source or place in source.parents:
                 what = "is" if place == source else "contains"
-                raise refuse_output(f"cannot write {path}: it {what} the input {given}")
+                raise output_refusal(f"cannot write {path}: it {what} the input {given}")
             if source in place.parents and source != here and source not in here.parents:
-                raise refuse_output(f"cannot write {path}: it is inside the input {given}")
+                raise output_refusal(f"cannot write {path}: it is inside the input {given}")
 
 
 def _resolved_inputs(inputs: Iterable[Path]) -> dict[Path, Path]:
@@ -108,11 +108,11 @@ def _names_of_artifact(folder: Path, path: Path) -> set[str]:
     try:
         manifest = read_manifest(folder)
     except ArtifactError as error:
-        raise refuse_output(
+        raise output_refusal(
             f"cannot replace {path}: ngramkit did not write it ({error})"
         ) from error
     if manifest.kind == "history":
-        raise refuse_output(
+        raise output_refusal(
             f"cannot replace {path}: a history cannot be built again",
             "choose another out, or remove it yourself",
         )
@@ -122,11 +122,11 @@ def _names_of_artifact(folder: Path, path: Path) -> set[str]:
 def ours_in(path: Path) -> list[Path]:
     """Return the entries as `require_replaceable`, but check only names."""
     if path.is_symlink():
-        raise refuse_output(
+        raise output_refusal(
             f"{path} must be a folder, got a link to {path.readlink()}", "name the folder"
         )
     if not path.is_dir():
-        raise refuse_output(f"{path} must be a folder")
+        raise output_refusal(f"{path} must be a folder")
     return [*_walk_files(path, path), path]
 
 
@@ -143,7 +143,7 @@ def _walk_files(folder: Path, top: Path) -> Iterator[Path]:
 
 
 def _foreign_file(path: Path, name: str) -> UsageError:
-    return refuse_output(
+    return output_refusal(
         f"cannot replace {path}: ngramkit did not write {name} in it",
         "move that away, or choose another out",
     )

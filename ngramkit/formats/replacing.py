@@ -22,8 +22,8 @@ from ngramkit.formats.manifest import MANIFEST_FILE, read_manifest
 from ngramkit.formats.outputs import (
     PROGRESS,
     ours_in,
+    output_refusal,
     partial_of as partial_of,
-    refuse_output,
     remove_entries,
     require_fit_for_output,
     require_replaceable,
@@ -114,7 +114,7 @@ class Replacement:
         if not os.path.lexists(self.path):
             return
         if not self._force:
-            raise output_exists(self.path, forcible=self._forcible)
+            raise exists_error(self.path, forcible=self._forcible)
         require_replaceable(self.path)
 
 
@@ -122,7 +122,7 @@ def _keep_only(folder: Path, names: Collection[str]) -> None:
     remove_entries(entry for entry in folder.iterdir() if entry.name not in names)
 
 
-def output_exists(path: object, *, forcible: bool = True) -> UsageError:
+def exists_error(path: object, *, forcible: bool = True) -> UsageError:
     if not forcible:
         return UsageError(f"cannot write {path}: it exists", "choose another out", option="out")
     return UsageError(
@@ -140,11 +140,11 @@ def require_place(path: Path, kind: str | None = None, *, force: bool = False) -
     require_fit_for_output(path)
     if (path / MANIFEST_FILE).is_file():
         if kind is not None and not force and read_manifest(path).kind != kind:
-            raise output_exists(path)
+            raise exists_error(path)
         return
     if os.path.lexists(path):
         if not force:
-            raise output_exists(path)
+            raise exists_error(path)
         require_replaceable(path)
     require_writable(path)
 
@@ -155,7 +155,7 @@ def require_writable(path: Path) -> None:
         if not os.access(above, os.W_OK | os.X_OK):
             raise _not_writable(path, os.strerror(errno.EACCES))
         return
-    if not _has_left(path):  # a lock or a partial folder shows that it is writable
+    if not _has_leftovers(path):  # a lock or a partial folder shows that it is writable
         with suppress(BusyError), hold_lock(_lock_of(path), busy="busy"):
             pass  # it can be created
 
@@ -187,8 +187,8 @@ def claim_output(
     process is writing it.
     """
     require_fit_for_output(path, inputs)
-    if not sure and os.path.lexists(path) and not _has_left(path):
-        raise output_exists(path, forcible=forcible)
+    if not sure and os.path.lexists(path) and not _has_leftovers(path):
+        raise exists_error(path, forcible=forcible)
     path.parent.mkdir(parents=True, exist_ok=True)
     with hold_lock(_lock_of(path), busy=f"another process is building {path}"):
         undo_half_replacement(path)
@@ -197,7 +197,7 @@ def claim_output(
 
 def clear_killed_run(path: Path) -> None:
     """Clean up after a killed run at `path`, unless a build is running."""
-    if not _has_left(path):
+    if not _has_leftovers(path):
         return
     # A build may be running, or a file may be foreign or not deletable.
     with suppress(InputError, UsageError, OSError), hold_lock(_lock_of(path), busy="busy"):
@@ -229,7 +229,7 @@ def discard_unfinished(path: Path) -> None:
         _delete_folder(partial_of(path))
 
 
-def _has_left(path: Path) -> bool:
+def _has_leftovers(path: Path) -> bool:
     places = (partial_of(path), _lock_of(path), path_of_replaced(path))
     return any(os.path.lexists(place) for place in places)
 
@@ -295,15 +295,15 @@ def _require_free(path: Path, is_export: Callable[[Path], bool], *, force: bool)
     if not os.path.lexists(path):
         return
     if not force:
-        raise output_exists(path)
+        raise exists_error(path)
     if path.is_symlink() or not path.is_file():
-        raise refuse_output(f"cannot replace {path}: it is not a file")
+        raise output_refusal(f"cannot replace {path}: it is not a file")
     try:
         replaceable = path.stat().st_size == 0 or is_export(path)
     except (InputError, ValueError):
         replaceable = False
     if not replaceable:
-        raise refuse_output(f"cannot replace {path}: it is not an export of this format")
+        raise output_refusal(f"cannot replace {path}: it is not an export of this format")
 
 
 def _remove_file(partial: Path) -> None:
@@ -316,12 +316,12 @@ def _require_own_partial(folder: Path, name: str) -> None:
     if not os.path.lexists(folder):
         return
     if folder.is_symlink() or not folder.is_dir():
-        raise refuse_output(
+        raise output_refusal(
             f"cannot write {folder}: it is not a folder", "move it away, or choose another out"
         )
     for entry in folder.iterdir():
         if entry.name != name:
-            raise refuse_output(
+            raise output_refusal(
                 f"cannot write {folder}: ngramkit did not write {entry.name} in it",
                 "move it away, or choose another out",
             )

@@ -19,7 +19,7 @@ from ngramkit.formats.history import LOG, History, copied_log, copy_of, restore_
 from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, read_manifest
 from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE
-from ngramkit.formats.replacing import PRIVATE, Replacement, clear_killed_run, output_exists
+from ngramkit.formats.replacing import PRIVATE, Replacement, clear_killed_run, exists_error
 from ngramkit.formats.safetensors import sha256_of
 from ngramkit.remote.fetch import HubName, fetch_from_hub, fetch_manifest
 
@@ -80,7 +80,7 @@ def _require_pulled(name: HubName, out: Path, reporter: Reporter) -> tuple[str, 
     try:
         local = read_manifest(out)
     except ArtifactError as error:
-        raise output_exists(out) from error
+        raise exists_error(out) from error
     folder, manifest = fetch_manifest(name)
     if manifest.kind == History.kind:
         if local.kind != History.kind or copy_of(History.open(out))[0] != manifest:
@@ -90,13 +90,13 @@ def _require_pulled(name: HubName, out: Path, reporter: Reporter) -> tuple[str, 
                 option="out",
             )
     elif local != manifest:
-        raise output_exists(out)
+        raise exists_error(out)
     else:
         fetched = fetch_from_hub(name, reporter=reporter)
         for file in _files_to_copy(fetched.path):
             there = out / file
             if not there.is_file() or sha256_of(there) != sha256_of(fetched.path / file):
-                raise output_exists(out)
+                raise exists_error(out)
     clear_killed_run(out)
     reporter.note(f"{out} is up to date")
     return folder.name, manifest

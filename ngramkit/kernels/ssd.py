@@ -22,9 +22,8 @@ from ngramkit.kernels.suffix.search import find_all, longest_match
 RECORDED_LENGTHS = 24  # match lengths with a record; longer ones count as the last
 PRIOR_DRAFTS = 4.0  # weight of a trust's prior, in drafts
 DECAY_PER_DRAFT = 0.99  # factor of older drafts' weight, per draft
-DECAY_WHILE_SILENT = (
-    0.999  # factor after trust was too low to draft, so that it is retried, but rarely
-)
+# Factor after trust was too low to draft, so that it is retried, but rarely.
+DECAY_WHILE_SILENT = 0.999
 HITS, PREDICTED = range(2)
 
 

@@ -26,7 +26,7 @@ from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, read_manifest
 from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove_entries
 from ngramkit.formats.proofs import write_proof_of_own_files
-from ngramkit.formats.replacing import hold_lock, output_exists, replace_text, require_place
+from ngramkit.formats.replacing import exists_error, hold_lock, replace_text, require_place
 from ngramkit.remote.url_cache import (  # fmt: skip
     Cache,
     Entry,
@@ -81,7 +81,7 @@ def require_same(
     require_out(place, kind, force=force)
     manifest = None if force else manifest_at(place)
     if manifest is not None and not is_same(manifest):
-        raise output_exists(place)
+        raise exists_error(place)
 
 
 def build_at(
@@ -151,7 +151,7 @@ def _publish_artifact(place: UrlFolder, made: Artifact, force: bool, reporter: R
     remote = find_remote(place)
     other = remote is not None and remote[1] != manifest
     if other and not force:
-        raise output_exists(place)
+        raise exists_error(place)
     uploads, contents = _Uploads(work.with_name(UPLOADS_FILE), manifest), place.contents()
     if remote is None:
         _require_ours_only(place, contents)

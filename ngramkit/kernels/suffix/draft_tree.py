@@ -33,9 +33,8 @@ from ngramkit.kernels.suffix.search import (
 
 MAX_READ_SUFFIXES = 64  # suffixes that are all read, at most; memory serves these in parallel
 MAX_GRID_POINTS = 4096  # grid points per node, at most; wider intervals may lose rare children
-CHILDREN_PER_BUDGET = (
-    2  # children counted per budget, if MAX_GRID_POINTS limits a node in several shards
-)
+# Children counted per budget, if MAX_GRID_POINTS limits a node in several shards.
+CHILDREN_PER_BUDGET = 2
 ROOT = -1
 
 TOKEN, PARENT, DEPTH, COUNT, LANES = range(5)  # columns of nodes; LANES: lanes used in the span
