@@ -24,7 +24,7 @@ REFERENCE_KEY = "ngramkit_reference"  # the parameter of a request
 IDS_KEY = "ngramkit_reference_ids"  # all texts' ids, as vLLM's front end adds them
 TEMPLATE_KEY = "ngramkit_templates"  # texts of its tools, as front ends add them
 TEMPLATE_IDS_KEY = "ngramkit_template_ids"
-PREDICTION_KEY = "ngramkit_prediction"  # the texts of OpenAI's `prediction`, as it adds them
+PREDICTION_KEY = "ngramkit_prediction"  # OpenAI's `prediction`: its text, in workers its ids
 MAX_REFERENCE_BYTES = 1 << 18  # of a request's texts; an id counts as ID_BYTES
 ID_BYTES = 4
 MOST_RUNNING = 1 << 22  # tokens in the texts of all running requests
@@ -34,13 +34,15 @@ SEPARATOR = -1  # between the ids of two texts in a flat list
 Encode = Callable[[str], Sequence[int]]
 
 
-def given_texts(*values: Any) -> list[str | list[int]]:
+def given_texts(*values: Any, id_bytes: int = ID_BYTES) -> list[str | list[int]]:
     """Return the texts and the lists of ids that parameters' values hold, without empty ones.
+
+    `id_bytes`: bytes that an id counts as; 1 for ids of texts whose bytes were counted before.
 
     Raises UsageError for other values and for more than MAX_REFERENCE_BYTES.
     """
     texts = [part for value in values for part in _reference_parts(value) if len(part)]
-    size = sum(len(t.encode()) if isinstance(t, str) else ID_BYTES * len(t) for t in texts)
+    size = sum(len(t.encode()) if isinstance(t, str) else id_bytes * len(t) for t in texts)
     if size > MAX_REFERENCE_BYTES:
         raise UsageError(
             f"{REFERENCE_KEY} must have at most {MAX_REFERENCE_BYTES:,} bytes, got {size:,}",
@@ -187,12 +189,13 @@ class RequestTexts:
     def _texts(
         self, value: Any, templates: Any, encode: Encode | None, tenant: str
     ) -> ReferenceTexts:
-        # The front end has refused ids that the model does not have; artifacts may know fewer.
+        # The front end has counted bytes and refused ids that the model does not have. Artifacts
+        # may know fewer ids, and a text may have as many ids as bytes.
         as_ids = partial(token_ids, encode=encode, vocabulary=self._vocabulary, strict=False)
-        own = as_ids(given_texts(value))
+        own = as_ids(given_texts(value, id_bytes=1))
         if own and not self._able:
             raise UsageError(f"cannot use {REFERENCE_KEY}: the drafter takes no references")
-        lists = [*own, *as_ids(given_texts(templates))]
+        lists = [*own, *as_ids(given_texts(templates, id_bytes=1))]
         held, new = self.tokens, sum(map(len, lists))
         if held + new > MOST_RUNNING:
             raise UsageError(

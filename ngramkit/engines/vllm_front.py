@@ -97,13 +97,21 @@ def _check_and_encode(parameters: Any, refused: type[Exception]) -> None:
 
 
 def with_ids(said: dict[str, Any], encode: Encode | None, vocabulary: int) -> dict[str, Any]:
-    """Return a request's parameters with the ids of all its texts. Raises UsageError."""
-    texts = given_texts(said.get(PREDICTION_KEY), said.get(REFERENCE_KEY))
+    """Return a request's parameters with the ids of all its texts, those of its prediction twice.
+
+    Raises UsageError.
+    """
+    prediction, reference = said.get(PREDICTION_KEY), said.get(REFERENCE_KEY)
+    texts = given_texts(prediction, reference)  # their bytes are bounded together
     if not texts and said.keys().isdisjoint(ADDED_KEYS):
         return said
     found = {key: value for key, value in said.items() if key not in ADDED_KEYS}
+    predicted = token_ids(given_texts(prediction), encode, vocabulary)
+    if predicted:
+        found[PREDICTION_KEY] = join_with_separator(predicted)
     if texts:
-        found[IDS_KEY] = join_with_separator(token_ids(texts, encode, vocabulary))
+        others = token_ids(given_texts(reference), encode, vocabulary)
+        found[IDS_KEY] = join_with_separator([*predicted, *others])
     written = given_texts(said.get(TEMPLATE_KEY))
     if written and encode is not None:
         found[TEMPLATE_IDS_KEY] = join_with_separator(token_ids(written, encode, vocabulary))
@@ -118,18 +126,19 @@ def _carry_predictions(requests: Any, refused: type[Exception]) -> None:
     @wraps(theirs)
     def to_sampling_params(self: Any, *given: Any, **named: Any) -> Any:
         made = theirs(self, *given, **named)
-        prediction = _prediction_of_request(self)
-        if prediction is None and _is_asked():
-            written = _templates_of_request(self)
-            if written:
-                made.extra_args = {**(made.extra_args or {}), TEMPLATE_KEY: written}
-        elif prediction is not None:
+        if not _is_asked():
+            return made
+        added: dict[str, Any] = {}
+        if written := _templates_of_request(self):
+            added[TEMPLATE_KEY] = written
+        if (prediction := _prediction_of_request(self)) is not None:
             try:
-                text = predicted_text(prediction)
+                added[PREDICTION_KEY] = predicted_text(prediction)
             except UsageError as error:
                 raise refused(one_line(error)) from None
-            made.extra_args = {**(made.extra_args or {}), PREDICTION_KEY: text}
             _count_in_usage(sys.modules.get(SERVING_MODULE))
+        if added:
+            made.extra_args = {**(made.extra_args or {}), **added}
         return made
 
     to_sampling_params.wrapped_by_ngramkit = True  # type: ignore[attr-defined]

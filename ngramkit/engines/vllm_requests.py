@@ -15,13 +15,14 @@ import numpy as np
 from ngramkit.basics.errors import UsageError
 from ngramkit.budget.model_size import model_size, served_config
 from ngramkit.budget.pass_times import pass_times
-from ngramkit.drafters.base import NO_TOKENS, DraftTree, Source, TokenArray
+from ngramkit.drafters.base import NO_TOKENS, DraftTree, TokenArray
 from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
 from ngramkit.engines.batch import Asked, BatchDrafter, Decode
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.host_rows import HostRow, HostRows
 from ngramkit.engines.metrics import EngineCounters
+from ngramkit.engines.predicted import Predicted
 from ngramkit.engines.request_parameters import (
     HISTORY_KEY,
     forbids_drafts,
@@ -31,38 +32,15 @@ from ngramkit.engines.request_parameters import (
 from ngramkit.engines.request_texts import (
     IDS_KEY,
     PREDICTION_KEY,
-    REFERENCE_KEY,
     TEMPLATE_IDS_KEY,
+    given_texts,
+    token_ids,
 )
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
 WARM_UP_PREFIXES = ("_warmup_", "_v2_mixed_warmup")  # ids of vLLM's own requests begin like this
 MOST_COUNTED = 1024  # requests whose predictions' counts are kept for the front end
 BEFORE_FLUSH = 30  # exit priority of Finalize: earlier than what it finishes is written
-
-
-@dataclass(slots=True)
-class Predicted:
-    """The drafted tokens of a request that came from its prediction."""
-
-    accepted: int = 0  # tokens of the answer
-    rejected: int = 0
-    draft: DraftTree | None = None  # to be verified
-
-    def learn(self, written: Sequence[int], verified: int, answer: int) -> None:
-        """Count a verified draft.
-
-        `written`: tokens of the pass, `verified`: of the draft, `answer`: those written that belong
-        to the answer.
-        """
-        if self.draft is None:
-            return
-        draft = self.draft.first(verified)
-        right = len(draft.accepted_nodes(written[:answer]))
-        predicted = draft.source == Source.REFERENCE
-        self.accepted += int(predicted[:right].sum())
-        self.rejected += int(predicted[right:].sum())
-        self.draft = None
 
 
 @dataclass(slots=True)
@@ -108,6 +86,7 @@ class RunningRequests:
         drafts = not forbids_drafts(parameters)
         tenant = tenant_by(self._tenants, sampling, new.lora_request)
         most = most_output(sampling, new.prompt_len, self._longest())
+        references = self._read(new.req_id, parameters, tenant) if drafts else NO_REFERENCES
         self.rows.begin(
             new.req_id,
             np.array(tokens, np.int32),
@@ -120,11 +99,11 @@ class RunningRequests:
                 remembered=may_be_remembered(new, most, tenant),
                 stops=frozenset(stop_tokens(sampling)),
                 most=most,
-                references=self._read(new.req_id, parameters, tenant) if drafts else NO_REFERENCES,
+                references=references,
                 # The front end alone knows where a stop text ended the answer.
                 predicted=None
                 if sampling.stop or not drafts
-                else self._predicted(new.req_id, parameters),
+                else self._predicted(new.req_id, parameters, references),
             ),
         )
         self.batch.sessions.rewrite(new.req_id)
@@ -210,7 +189,7 @@ class RunningRequests:
         chains = self.batch.chain_batch(contexts, lengths, cost, asked=asked, sizes=sizes)
         for row, chain in zip(rows, chains, strict=True):
             if row is not None and row.request.predicted is not None:
-                row.request.predicted.draft = chain
+                row.request.predicted.propose(chain, row.tokens)
         return chains
 
     def prune(self, known: Container[str]) -> None:
@@ -237,13 +216,19 @@ class RunningRequests:
             tenant=tenant or "",
         )
 
-    def _predicted(self, name: str, parameters: Mapping[str, Any]) -> Predicted | None:
-        """Return a request's counts, also of a resumed one, if only a prediction is its text."""
-        others = {REFERENCE_KEY, TEMPLATE_IDS_KEY} & parameters.keys()
-        if not self.counts or PREDICTION_KEY not in parameters or others:
+    def _predicted(
+        self, name: str, parameters: Mapping[str, Any], references: ReferenceTexts
+    ) -> Predicted | None:
+        """Return the counts of a request with a prediction, also of a resumed one."""
+        if not self.counts or PREDICTION_KEY not in parameters:
+            return None
+        try:
+            given = given_texts(parameters[PREDICTION_KEY], id_bytes=1)
+            prediction = token_ids(given, None, self.batch.source.vocabulary, strict=False)
+        except UsageError:  # ngramkit's front end did not encode it
             return None
         counts = self._counted.setdefault(name, Predicted())
-        counts.draft = None
+        counts.begin(prediction, references.texts)
         while len(self._counted) > MOST_COUNTED:
             del self._counted[next(iter(self._counted))]
         return counts

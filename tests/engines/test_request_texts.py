@@ -74,6 +74,18 @@ def test_texts_are_bounded_in_bytes():
             given_texts(value)
 
 
+def test_a_text_of_the_largest_size_is_used_whatever_its_tokens():
+    """The front end counts a text's bytes; each may be a token."""
+    batch, most = made(), request_texts.MAX_REFERENCE_BYTES
+    encoded = join_with_separator(
+        token_ids(given_texts("a" * most), lambda text: [1, 2] * (len(text) // 2), VOCABULARY)
+    )
+    assert len(encoded) == most
+    assert batch.request_texts().read("a", encoded).tokens == most
+    assert len(batch.request_texts().read("a", [*encoded, 1])) == 0
+    assert batch.statistics.unused_references == 1
+
+
 def test_ids_are_those_of_the_model():
     assert token_ids([[1, 11], "ab"], lambda text: [3, 99], VOCABULARY) == [[1, 11], [3, 12]]
     assert join_with_separator([[1, 11], [3]]) == [1, 11, -1, 3]

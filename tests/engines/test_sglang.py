@@ -603,6 +603,11 @@ def test_tools_of_a_chat_are_drafted_from(monkeypatch):
         requests[-1].output_ids = [ord(each) for each in '{"name": "g"']
     with_tools, without = decode(corpus, *requests)
     assert with_tools == ord(",") != without
+    both = Req("both", [9, 9, 9], custom={**custom, "ngramkit_reference": "old text, or a call"})
+    both.tokenizer = Characters()
+    for written, following in (("old te", "x"), ('old {"name": "g"', ",")):
+        both.output_ids = [ord(each) for each in written]
+        assert decode(corpus, both) == [ord(following)]
 
 
 def test_sglangs_chats_have_what_is_wrapped(wheel):

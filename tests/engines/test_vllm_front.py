@@ -153,8 +153,10 @@ def test_a_prediction_is_carried_and_the_clients_parameters_stay(front, content,
     made = request.to_sampling_params(5, {})
     assert made.extra_args == {**said, "ngramkit_prediction": text}
     assert said == {"ngramkit_reference": "c"}
-    ids = checked(front, made.extra_args)["ngramkit_reference_ids"]
-    assert ids == ([0, 1, -1, 2] if text else [2])
+    once = checked(front, made.extra_args)
+    for found in once, checked(front, once):
+        assert found["ngramkit_reference_ids"] == ([0, 1, -1, 2] if text else [2])
+        assert found["ngramkit_prediction"] == ([0, 1] if text else "")
 
 
 @pytest.mark.parametrize(
@@ -193,9 +195,19 @@ def test_templates_of_tools_and_of_a_schema_become_ids(front):
     request = chat(front, tools=[tool("f", schema), tool("g", None)], tool_choice=named)
     made = request.to_sampling_params(5, {})
     assert made.extra_args["ngramkit_templates"] == ['{"name": "g", "arguments": {}}']
-    for given in ({"tool_choice": "none"}, {"prediction": PREDICTION}):
-        request = chat(front, **{"tools": [tool("f", schema)], "tool_choice": "auto", **given})
-        assert "ngramkit_templates" not in (request.to_sampling_params(5, {}).extra_args or {})
+    request = chat(front, tools=[tool("f", schema)], tool_choice="none")
+    assert request.to_sampling_params(5, {}).extra_args is None
+
+
+def test_a_chat_brings_its_prediction_and_its_tools(front):
+    request = chat(front, prediction=PREDICTION, tools=[tool("g", None)], tool_choice="auto")
+    said = checked(front, request.to_sampling_params(5, {}).extra_args)
+    template = [ord(each) - ord("a") for each in '{"name": "g", "arguments": {}}']
+    assert said == {
+        "ngramkit_prediction": [0, 1],
+        "ngramkit_reference_ids": [0, 1],
+        "ngramkit_template_ids": [min(each, 26) for each in template],
+    }
 
 
 def usage(front, serving, request):

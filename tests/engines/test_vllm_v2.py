@@ -454,12 +454,13 @@ def test_tokens_of_a_prediction_are_counted(mode, make):
     """Those that were verified; nothing beyond the answer's end was accepted."""
     given = {"asynchronous": mode != "trimmed", "adaptive": mode == "adaptive"}
     runner = make({"datastores": [], "min_probability": 0.0}, **given)
-    predicted = with_text(2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ngramkit_prediction="text")
-    named = {**predicted["extra_args"], "ngramkit_reference": "another"}
+    own = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    predicted = with_text(*own, ngramkit_prediction=own)
+    text = {**predicted["extra_args"], "ngramkit_prediction": "not encoded by our front end"}
     runner.schedule(
         new_request("0_chat-1-0123abcd", [0, 1], max_tokens=8, **predicted),
         new_request("1_chat-1-0123abcd", [0, 1], **predicted),
-        new_request("chat-2-0123abcd", [0, 1], extra_args=named),
+        new_request("chat-2-0123abcd", [0, 1], extra_args=text),
         new_request("chat-3-0123abcd", [0, 1], stop=["x"], **predicted),
     )
     first, second, other, _ = runner.order
@@ -478,6 +479,34 @@ def test_tokens_of_a_prediction_are_counted(mode, make):
     runner.step(verified={first: 1}, **{first: [11, 5, 5, 5]})  # its answer has 8 tokens
     runner.schedule(finished={first, second})
     assert counts("chat-1", 2) == (5, 2)
+
+
+@pytest.mark.parametrize("key", ["ngramkit_template_ids", "ngramkit_reference"])
+def test_tokens_of_other_texts_do_not_count_as_predicted(key, make):
+    """The answer repeats the prediction, then another text, which shares tokens with it."""
+    runner = make({"datastores": [], "min_probability": 0.0}, asynchronous=True)
+    own, other = [2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 0, 4, 5, 1]
+    said = {"ngramkit_prediction": own}
+    if key == "ngramkit_reference":
+        said |= with_text(*own, -1, *other, ngramkit_reference=other)["extra_args"]
+    else:
+        said |= with_text(*own, ngramkit_template_ids=other)["extra_args"]
+    runner.schedule(new_request("chat-1-0123abcd", [0, 1], extra_args=said))
+    (name,) = runner.order
+
+    def counts_after(drafted, written):
+        drafts = runner.step(verified={name: drafted}, **{name: written})[name]
+        return drafts, runner.speculator.requests.predicted("chat-1", 1)
+
+    drafts, counts = counts_after(0, [2])
+    assert (drafts, counts) == ([3, 4, 5, 6], (0, 0))
+    drafts, counts = counts_after(4, [3, 4, 5, 8, 9])
+    assert (drafts[:3], counts) == ([10, 11, 0], (3, 1))
+    drafts, counts = counts_after(3, [10, 11, 7])
+    assert counts == (3, 1)
+    drafts, counts = counts_after(0, [9, 10, 11, 0])
+    assert (drafts[:3], counts) == ([4, 5, 1], (3, 1))
+    assert counts_after(3, [4, 5, 6])[1] == (3, 1)
 
 
 @pytest.mark.parametrize("by", ["lora", "key"])
