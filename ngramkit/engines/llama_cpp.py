@@ -84,6 +84,7 @@ class Drafter:
         )
         self.history, self.statistics = self._batch.history, self._batch.statistics
         self._vocabulary = config.vocabulary if vocabulary is None else vocabulary
+        self._model_ids = self._vocabulary  # ids of the models, once they are known
         self._config, self._clock = config, clock
         self._length = config.tokens or DEFAULT_DRAFT_TOKENS
         self.enabled = True
@@ -127,9 +128,14 @@ class Drafter:
         """Draft for the texts that are written inside from `reference`, or not at all.
 
         `reference`: a text, a list of token ids, or a list of these. `draft`: False, 0 or "off".
-        Texts need `check` before. Raises UsageError for other references.
+        Texts need `check` before. Raises UsageError for other references and for ids that the model
+        does not have; ids that the artifacts do not have are not drafted.
         """
-        ids = token_ids(given_texts(reference), self._encode, self._batch.source.vocabulary)
+        texts = given_texts(reference)
+        if self._model_ids is not None:
+            texts = [*token_ids(texts, self._encode, self._model_ids)]
+        known = self._batch.source.vocabulary
+        ids = token_ids(texts, self._encode, known, strict=False)
         if ids:
             require_references(DrafterSpec.parse(self._config.drafter).name)
         before = self._asked, self.enabled
@@ -198,6 +204,7 @@ class Drafter:
                 option="vocabulary",
             )
         self._batch.require_known(known)
+        self._model_ids = max(known, self._model_ids or 0)
         if self._prices:
             self._batch.budget.cost = pass_times(None, _size_of(llama), device="cpu")
 

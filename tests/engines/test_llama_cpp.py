@@ -166,6 +166,24 @@ def test_a_wrong_reference_is_an_error_of_the_call():
         raise AssertionError
 
 
+@pytest.mark.parametrize("given", [20, None], ids=["given", "checked"])
+def test_a_reference_may_have_ids_that_an_artifact_lacks(given, token_store, tmp_path):
+    """They are not drafted; the tokens around them are."""
+    build_datastore(token_store([[0, 1, 2]], 10), tmp_path / "d")
+    config = DraftConfig(datastores=(f"{tmp_path}/d",), min_probability=0.0, pause=False, tokens=4)
+    drafter = Drafter(config, vocabulary=given)
+    if given is None:
+        with drafter.request([5, 6, 7, 8, 99, 9]):  # no model is known yet
+            pass
+        llama = SimpleNamespace(scores=np.empty((64, 20)), n_ctx=lambda: 64, n_vocab=lambda: 20)
+        drafter.check(llama)
+    with drafter.request([5, 6, 7, 19, 8, 9, 4, 3]):
+        assert drafter(np.array([0, 3, 5], np.intc)).tolist() == [6, 7]
+        assert drafter(np.array([0, 3, 5, 6, 7, 19, 8], np.intc)).tolist()[:3] == [9, 4, 3]
+    with pytest.raises(UsageError, match="below 20, got 20"), drafter.request([5, 20]):
+        raise AssertionError
+
+
 def test_the_environment_configures_it(monkeypatch, token_store, tmp_path):
     build_datastore(token_store([PERIOD * 3], 10), tmp_path / "d")
     monkeypatch.setenv(
