@@ -29,9 +29,15 @@ from ngramkit.basics.errors import ArtifactError, InputError, UsageError, storag
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import counted
 from ngramkit.basics.untrusted import open_stream
-from ngramkit.corpus import readers, unpacking
+from ngramkit.corpus import unpacking
 from ngramkit.corpus.document import DocumentSource, Row
-from ngramkit.corpus.readers import READERS, read_parquet, row_places
+from ngramkit.corpus.parquet_tables import (
+    count_documents,
+    read_parquet,
+    row_places,
+    split_row_groups,
+)
+from ngramkit.corpus.readers import READERS
 from ngramkit.corpus.rows import ReaderOptions
 from ngramkit.corpus.unpacking import MAX_RATIO
 from ngramkit.formats.manifest import MANIFEST_FILE, read_manifest
@@ -211,7 +217,7 @@ class LocalSource(FileSource):
 
     def pieces(self) -> list[LocalSource]:
         [path] = self.paths
-        groups = readers.split_row_groups(path) if path.suffix.lower() == ".parquet" else []
+        groups = split_row_groups(path) if path.suffix.lower() == ".parquet" else []
         return [replace(self, groups=stretch) for stretch in groups] or [self]
 
     def count(self) -> int | None:
@@ -219,7 +225,7 @@ class LocalSource(FileSource):
         if path.suffix.lower() != ".parquet":
             return None
         groups = None if self.groups is None else range(*self.groups)
-        return readers.count_documents(path, self.reading.column, groups)
+        return count_documents(path, self.reading.column, groups)
 
     @cached_property
     def digest(self) -> str:

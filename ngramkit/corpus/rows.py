@@ -1,4 +1,4 @@
-"""Rows of a corpus, from records (column name -> value) and Arrow tables."""
+"""Rows of a corpus, from records (column name -> value)."""
 
 from __future__ import annotations
 
@@ -10,28 +10,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.corpus.agent_sessions.transcript import Copies
 from ngramkit.corpus.columns import Columns, choose_text_column, list_columns
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.json_records import is_null, value_at
 from ngramkit.corpus.turns import is_turn, written_text
-from ngramkit.corpus.unpacking import (
-    MAX_DOCUMENT,
-    MAX_RATIO,
-    row_sizes,
-    too_large,
-    without_dictionaries,
-)
+from ngramkit.corpus.unpacking import MAX_DOCUMENT, MAX_RATIO
 
 LICENSE_COLUMNS = ("license", "licenses", "licence", "max_stars_repo_licenses")
 REPOSITORY_COLUMNS = ("repo_name", "max_stars_repo_name", "repository_name", "repository", "repo")
 INSPECTED_RECORDS, INSPECTED_CHARACTERS = 100, 1 << 24  # upper bounds, to choose the column
 MAX_ROW_VALUES = 1 << 22  # values of a record or a .json file; each takes about 100 bytes
-VALUE_OVERHEAD_BYTES = 64
-CONVERTED_ROWS = 1024  # most rows as Python objects at a time
 
 
 @dataclass(frozen=True)
@@ -229,52 +219,6 @@ def require_text(text: str, where: str) -> None:
             f"cannot read {where} as UTF-8: character {error.start:,} is invalid",
             "convert it to UTF-8",
         ) from error
-
-
-def table_rows(
-    where: Path | str,
-    maker: RowMaker,
-    batches: Iterable[Any],
-    reading: ReaderOptions,
-    *,
-    first: int = 0,
-) -> Iterator[Row]:
-    """Yield rows, numbered from `first` in errors."""
-    for batch in batches:
-        for number, record in enumerate(_convert_records(where, maker, batch, reading), first):
-            make = partial(read_row, f"{where}, row {number}", maker, record)
-            yield make_or_skip(make, reading.skip_bad)
-        first += batch.num_rows
-
-
-def _convert_records(
-    where: Path | str, maker: RowMaker, batch: Any, reading: ReaderOptions
-) -> Iterator[dict[str, Any]]:
-    """Convert about `max_document` bytes at a time."""
-    import pyarrow as pa
-
-    chosen, most = batch.select(maker.columns), reading.max_document
-    chosen.validate(full=True)  # pyarrow otherwise trusts offsets and indices
-    try:
-        all_sizes = [row_sizes(column) for column in chosen.columns]
-    except TypeError as error:
-        raise InputError(
-            f"cannot read {where}: {error}", "choose another column", option="column"
-        ) from error
-    bytes_ = np.sum([sizes.bytes for sizes in all_sizes], axis=0)
-    values = np.sum([sizes.values for sizes in all_sizes], axis=0)
-    if bytes_.max(initial=0) > most:
-        raise too_large(str(where), most)
-    if values.max(initial=0) > MAX_ROW_VALUES:
-        raise too_many_values(where)
-    longest = int((bytes_ + VALUE_OVERHEAD_BYTES * values).max(initial=0))
-    step = max(1, min(CONVERTED_ROWS, most // max(longest, 1)))
-    plain = pa.schema([(field.name, without_dictionaries(field.type)) for field in chosen.schema])
-    for begin in range(0, chosen.num_rows, step):
-        rows = chosen.slice(begin, step)
-        with suppress(pa.ArrowNotImplementedError):  # of a dictionary of views
-            rows = rows.cast(plain)  # which takes half the time
-        yield from rows.to_pylist()
 
 
 def too_many_values(where: Path | str) -> InputError:

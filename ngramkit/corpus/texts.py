@@ -17,17 +17,11 @@ from itertools import chain, islice
 from typing import IO, Any, Protocol
 
 from ngramkit.basics.errors import InputError, UsageError, first_line
+from ngramkit.corpus.arrow_tables import table_rows
 from ngramkit.corpus.columns import Columns
 from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.hub import columns_of, dataset_errors
-from ngramkit.corpus.rows import (
-    ReaderOptions,
-    RowMaker,
-    make_or_skip,
-    record_rows,
-    require_text,
-    table_rows,
-)
+from ngramkit.corpus.rows import ReaderOptions, RowMaker, make_or_skip, record_rows, require_text
 
 TEXTS_NAME = "texts"  # the default name
 ANY_SIZE = 1 << 62  # bytes

@@ -10,7 +10,7 @@ from elsewhere import Elsewhere, contents
 from ngramkit.basics.errors import InputError
 from ngramkit.builders import corpus_parts
 from ngramkit.builders.tokens import tokenize
-from ngramkit.corpus import readers
+from ngramkit.corpus import parquet_tables
 from ngramkit.corpus.open import open_corpus
 
 LICENSES = ["mit", "apache-2.0", None]
@@ -41,8 +41,8 @@ def test_tokens_have_the_same_bytes(texts, tmp_path, options, shard_tokens, mixe
 @pytest.mark.parametrize("options", CORPORA, ids=str)
 @pytest.mark.parametrize("turns", [False, True])
 def test_a_large_parquet_file_is_several_parts(tmp_path, monkeypatch, options, turns):
-    monkeypatch.setattr(readers, "MIN_SPLIT_FILE_BYTES", 1)
-    monkeypatch.setattr(readers, "SPLIT_BYTES", 300)
+    monkeypatch.setattr(parquet_tables, "MIN_SPLIT_FILE_BYTES", 1)
+    monkeypatch.setattr(parquet_tables, "SPLIT_BYTES", 300)
     texts = [["one turn", f"another {n}"][: n % 4] if turns else f"text {n}" for n in range(60)]
     rows = {"text": texts, "license": [LICENSES[n % 3] for n in range(60)]}
     pq.write_table(pa.table(rows), tmp_path / "large.parquet", row_group_size=4)
