@@ -34,12 +34,8 @@ from ngramkit.engines.growing_history import (
     Finished,
 )
 from ngramkit.engines.metrics import EngineCounters
-from ngramkit.engines.request_parameters import (
-    HISTORY_KEY,
-    forbids_drafts,
-    forbids_remembering,
-    tenant_of,
-)
+from ngramkit.engines.remembered_requests import joined_history
+from ngramkit.engines.request_parameters import HISTORY_KEY, forbids_drafts, tenant_of
 from ngramkit.engines.request_texts import (
     MOST_RUNNING,
     REFERENCE_KEY,
@@ -128,13 +124,18 @@ class NgramCorpus:
             if reason is None:
                 continue
             self._departures.forget(name)
-            tenant = self._tenant(request)
-            aborted = "ABORT" in type(reason).__name__
-            if tenant is not None and not aborted and self._may_be_remembered(request):
+            parameters = _custom_params(request)
+            joins = joined_history(
+                self._tenant(request),
+                parameters,
+                aborted="ABORT" in type(reason).__name__,
+                undrafted=forbids_drafts(parameters),
+            )
+            if joins is not None:
                 prompt = request.origin_input_ids_unpadded
                 output = getattr(request, "output_ids_through_stop", request.output_ids)
                 tokens = np.concatenate([np.array(part, np.int32) for part in (prompt, output)])
-                self._batch.finish(Finished(tokens, len(prompt), name, tenant))
+                self._batch.finish(Finished(tokens, len(prompt), name, joins))
 
     def batch_get(
         self,
@@ -194,10 +195,6 @@ class NgramCorpus:
 
     def _is_on(self, name: str) -> bool:
         return not forbids_drafts(_custom_params(self._requests.get(name)))
-
-    def _may_be_remembered(self, request: Any) -> bool:
-        said = _custom_params(request)
-        return not forbids_drafts(said) and not forbids_remembering(said)
 
     def _tenant(self, request: Any) -> str | None:
         if self._tenants is None:

@@ -23,6 +23,7 @@ from ngramkit.budget.pass_times import pass_times
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growing_history import Departures, Finished
+from ngramkit.engines.remembered_requests import joined_history
 from ngramkit.engines.request_parameters import tenant_of
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
@@ -138,14 +139,15 @@ def _class_over(base: type[Any]) -> type[Any]:
                 return
             running = [(f"{request.request_id:020}", request) for request in requests]
             for name, request in self._departures.ended(running).items():
-                if getattr(request, CANCELLED, False):
-                    self._departures.forget(name)
-                elif getattr(request, COMPLETE):
-                    self._departures.forget(name)
+                aborted = bool(getattr(request, CANCELLED, False))
+                if not aborted and not getattr(request, COMPLETE):
+                    continue
+                self._departures.forget(name)
+                joins = joined_history(self._tenant(request), {}, aborted=aborted)
+                if joins is not None:
                     tokens = np.array(request.get_tokens(0), np.int32)
-                    prompt, tenant = _prompt_length(request, tokens), self._tenant(request)
-                    if tenant is not None:
-                        self._batch.finish(Finished(tokens, prompt, name, tenant))
+                    prompt = _prompt_length(request, tokens)
+                    self._batch.finish(Finished(tokens, prompt, name, joins))
 
         def _tenant(self, request: Any) -> str | None:
             attribute = TENANT_OF.get(self._tenants or "")

@@ -27,7 +27,7 @@ from ngramkit.engines.request_texts import IDS_KEY, TEMPLATE_IDS_KEY
 from ngramkit.engines.vllm_modes import UNUSED_KEYS
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does
 from ngramkit.engines.vllm_requests import (
-    may_be_remembered,
+    history_of_request,
     most_drafted,
     most_output,
     open_batch,
@@ -131,13 +131,14 @@ class Proposer:
         prompt, sampling = state.prompt_token_ids, state.sampling_params
         if not self._batch.grows or prompt is None or sampling is None:
             return
-        most, tenant = most_output(sampling, len(prompt), self._longest), self._tenant(state)
-        if tenant is None or not may_be_remembered(state, most, tenant):
+        most = most_output(sampling, len(prompt), self._longest)
+        joins = history_of_request(state, self._tenant(state), most)
+        if joins is None:
             return
         output = unaborted_answer(sampling, state.output_token_ids, most)
         if output is not None:
             tokens = np.array([*prompt, *output], np.int32)
-            self._batch.finish(Finished(tokens, len(prompt), name, tenant))
+            self._batch.finish(Finished(tokens, len(prompt), name, joins))
 
     def _tenant(self, state: Any) -> str | None:
         return tenant_by(self._tenants, state.sampling_params, state.lora_request)

@@ -23,12 +23,8 @@ from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.host_rows import HostRow, HostRows
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.predicted import Predicted
-from ngramkit.engines.request_parameters import (
-    HISTORY_KEY,
-    forbids_drafts,
-    forbids_remembering,
-    tenant_of,
-)
+from ngramkit.engines.remembered_requests import joined_history
+from ngramkit.engines.request_parameters import HISTORY_KEY, forbids_drafts, tenant_of
 from ngramkit.engines.request_texts import (
     IDS_KEY,
     PREDICTION_KEY,
@@ -46,9 +42,9 @@ BEFORE_FLUSH = 30  # exit priority of Finalize: earlier than what it finishes is
 @dataclass(slots=True)
 class Request:
     sampling: Any  # vLLM's SamplingParams
-    tenant: str | None  # None: of nobody, never remembered
+    tenant: str  # whose history it drafts from
+    joins: str | None  # key of the history that it joins at its end; None: of none
     drafts: bool
-    remembered: bool
     stops: frozenset[int]
     most: int  # tokens of its output
     ended: bool = False  # vLLM may compute it once more
@@ -94,9 +90,9 @@ class RunningRequests:
             hidden=0 if new.prompt_embeds is None else new.prompt_len,
             request=Request(
                 sampling,
-                tenant,
+                tenant or "",
+                joins=history_of_request(new, tenant, most),
                 drafts=drafts,
-                remembered=may_be_remembered(new, most, tenant),
                 stops=frozenset(stop_tokens(sampling)),
                 most=most,
                 references=references,
@@ -185,7 +181,7 @@ class RunningRequests:
             contexts.append(row.tokens)
             lengths.append(max(min(most, rest - row.hidden - row.length), 0))
             request = row.request
-            asked.append(Asked(row.prompt, request.tenant or "", request.references, name=name))
+            asked.append(Asked(row.prompt, request.tenant, request.references, name=name))
         chains = self.batch.chain_batch(contexts, lengths, cost, asked=asked, sizes=sizes)
         for row, chain in zip(rows, chains, strict=True):
             if row is not None and row.request.predicted is not None:
@@ -234,13 +230,14 @@ class RunningRequests:
         return counts
 
 
-def may_be_remembered(new: Any, most: int, tenant: str | None) -> bool:
-    """Return whether a new request of at most `most` output tokens joins the history at its end."""
-    if tenant is None or forbids_remembering(new.sampling_params.extra_args or {}):
-        return False
-    # Prompt embeddings have zeros for ids; a picture has the same ids as any other. A request of
-    # one token is never drafted for; beam searches consist of them.
-    return new.prompt_embeds is None and not new.mm_features and most > 1
+def history_of_request(request: Any, tenant: str | None, most: int) -> str | None:
+    """Return the history that a request of at most `most` output tokens joins at its end."""
+    return joined_history(
+        tenant,
+        request.sampling_params.extra_args or {},
+        hidden=request.prompt_embeds is not None or bool(request.mm_features),
+        most=most,
+    )
 
 
 def remember_unless_aborted(
@@ -251,7 +248,7 @@ def remember_unless_aborted(
     `proven`: only if its tokens show that it has ended.
     """
     request = row.request
-    if request is None or not request.remembered:
+    if request is None or request.joins is None:
         return
     sampling, written = request.sampling, row.output.tolist()
     output = unaborted_answer(sampling, written, request.most, proven=proven)
@@ -259,7 +256,7 @@ def remember_unless_aborted(
         output = stopped_answer(sampling, written, batch.decode)
     if output is not None:
         tokens = row.tokens[: row.prompt + len(output)]
-        batch.finish(Finished(tokens, row.prompt, name, request.tenant))
+        batch.finish(Finished(tokens, row.prompt, name, request.joins))
 
 
 def _finish_ended(rows: HostRows, batch: BatchDrafter) -> None:
