@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from ngramkit.basics.errors import UsageError, require_list
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
-from ngramkit.choose import DrafterChoice, choose
-from ngramkit.corpus.chat import Message, Template
+from ngramkit.choose import DrafterChoice
 from ngramkit.decode.options import DecodeOptions, Show
-from ngramkit.decode.pending import open_pending_model
-from ngramkit.decode.reference_files import open_references
+from ngramkit.decode.pending import load_decoder, open_pending_model
+from ngramkit.decode.prompts import (
+    choose_chat_template,
+    prompt_ids,
+    require_fits,
+    require_prompt,
+)
 from ngramkit.decode.specache.options import SpeCache
-from ngramkit.decode.text import TextStream, chat_ids, require_chat_template, require_fits
+from ngramkit.decode.text import TextStream
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
 
@@ -162,7 +166,13 @@ def decode(
 def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
     for prompt in prompts:
         require_prompt(prompt)
-    decoder, choice, template, prompt_tokens = set_up(options, prompts)
+    pending = open_pending_model(options)
+    tokenizer = pending.tokenizer
+    template = choose_chat_template(options, tokenizer)
+    prompt_tokens = [prompt_ids(tokenizer, template, each, options.system) for each in prompts]
+    for tokens in prompt_tokens:  # fail before loading the model
+        require_fits(tokens, pending.name, pending.context)
+    decoder, choice = load_decoder(pending)
     if prompt_tokens and options.cache is None:
         from ngramkit.decode.compare import warm_up
 
@@ -187,40 +197,6 @@ def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
         if run.ended_by == "interrupt":
             return answers
     return [each.compared() for each in answers] if options.compare else answers
-
-
-def require_prompt(prompt: Any) -> None:
-    if not isinstance(prompt, str):
-        raise UsageError(
-            f"a prompt must be a text, got {prompt!r:.60}",
-            "give texts, or use ngramkit.Conversation for messages",
-            option="prompts",
-        )
-
-
-def set_up(
-    options: DecodeOptions, prompts: Sequence[str] = ()
-) -> tuple[Decoder, DrafterChoice, Template | None, list[TokenArray]]:
-    """Return the decoder, drafter, template and encoded prompts.
-
-    Raises InputError for a prompt that is too long, before loading the model.
-    """
-    pending = open_pending_model(options)
-    tokenizer, reporter = pending.tokenizer, options.reporter
-    references = open_references(options.references, tokenizer, reporter)
-    if options.chat_template is None:
-        template, encoded = None, [tokenizer.encode_prompt(each) for each in prompts]
-    else:
-        template = require_chat_template(options.chat_template, tokenizer, reporter)
-        before = [Message("system", options.system)] if options.system else []
-        turns = [[*before, Message("user", each)] for each in prompts]
-        encoded = [chat_ids(tokenizer, template, each) for each in turns]
-    for tokens in encoded:
-        require_fits(tokens, pending.name, pending.context)
-    drafter = options.drafter or (None if options.cache is None else "none")
-    choice = choose(drafter, tokenizer.record, options.sources(), reporter, pending.load)
-    decoder, (choice,) = pending.decoder(options, [choice])
-    return replace(decoder, references=references), choice, template, encoded
 
 
 def _compare_prompt(decoder: Decoder, prompt: TokenArray, choice: DrafterChoice) -> Comparison:

@@ -13,9 +13,15 @@ from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import Message
-from ngramkit.decode.answer import require_prompt, set_up, write
+from ngramkit.decode.answer import write
 from ngramkit.decode.options import DecodeOptions, Show
-from ngramkit.decode.text import chat_ids
+from ngramkit.decode.pending import load_decoder, open_pending_model
+from ngramkit.decode.prompts import (
+    chat_ids,
+    choose_chat_template,
+    first_messages,
+    require_prompt,
+)
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
 
@@ -112,12 +118,14 @@ class Conversation:
                     f"leave out {name}, or give a prompt",
                     option=(name, "prompt"),
                 )
-        self._decoder, self.drafter, template, _ = set_up(options)
-        assert template is not None
+        pending = open_pending_model(options)
+        template = choose_chat_template(options, pending.tokenizer)
+        assert template is not None  # options.chat
         self.template = template
+        self._decoder, self.drafter = load_decoder(pending)
         self.model = self._decoder.model
         self.system = options.system
-        self.messages: list[Message] = self._beginning()
+        self.messages = first_messages(self.system)
         self._drafter: Drafter | None = None
         self._verifier: ResumableVerifier | None = None
         self._held = np.empty(0, np.int32)  # the tokens that the verifier holds
@@ -152,7 +160,7 @@ class Conversation:
 
     def clear(self) -> None:
         """Delete all turns; keep the system message and the drafter's state."""
-        self.messages = self._beginning()
+        self.messages = first_messages(self.system)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -163,9 +171,6 @@ class Conversation:
             "artifacts": list(self.drafter.names),
             "template": self.template.name,
         }
-
-    def _beginning(self) -> list[Message]:
-        return [Message("system", self.system)] if self.system else []
 
     def _require_room(self, prompt: TokenArray) -> None:
         context = self.model.context

@@ -20,13 +20,13 @@ from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run, decode
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.packed_weights import packed_weights_of
+from ngramkit.decode.prompts import require_fits
 from ngramkit.decode.request import Request
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import MOST_SEED
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.prefetching_cache import CacheFacts
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
-from ngramkit.decode.text import require_fits
 from ngramkit.decode.threads import Threads, process_threads
 from ngramkit.decode.verifiers import open_verifier, verify_mode
 from ngramkit.drafters.base import Drafter, TokenArray

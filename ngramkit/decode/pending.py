@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.models import named_model
 from ngramkit.budget.model_files import read_facts
-from ngramkit.choose import DrafterChoice
+from ngramkit.choose import DrafterChoice, choose
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.reference_files import open_references
 
 if TYPE_CHECKING:
     from ngramkit.decode.decoder import Decoder
@@ -23,13 +24,12 @@ class PendingModel:
     """A model's tokenizer and context (None: unknown); `load` loads it once."""
 
     name: str
+    options: DecodeOptions
     tokenizer: TextTokenizer
     context: int | None
     load: Callable[[], LanguageModel]
 
-    def decoder(
-        self, options: DecodeOptions, choices: Sequence[DrafterChoice]
-    ) -> tuple[Decoder, list[DrafterChoice]]:
+    def decoder(self, choices: Sequence[DrafterChoice]) -> tuple[Decoder, list[DrafterChoice]]:
         """Load the model; return a decoder and the choices fitted to it.
 
         Raises as `Decoder.settle`.
@@ -43,9 +43,9 @@ class PendingModel:
         from ngramkit.decode.generation import refuse_unsupported_settings, report_applied
 
         refuse_unsupported_settings(model)
-        report_applied(model, options.sampling, options.reporter)
+        report_applied(model, self.options.sampling, self.options.reporter)
         suited = [choice.with_default("least_score", model.least_score) for choice in choices]
-        return Decoder.settle(model, options), suited
+        return Decoder.settle(model, self.options), suited
 
 
 def open_pending_model(options: DecodeOptions) -> PendingModel:
@@ -55,7 +55,7 @@ def open_pending_model(options: DecodeOptions) -> PendingModel:
     """
     given: Any = options.model
     if hasattr(given, "tokenizer"):  # a LanguageModel
-        return PendingModel(given.name, given.tokenizer, given.context, lambda: given)
+        return PendingModel(given.name, options, given.tokenizer, given.context, lambda: given)
     ref = named_model(given, options.reporter)
     facts = read_facts(ref)
     if options.specache is not None and facts.layers is not None:
@@ -76,4 +76,16 @@ def open_pending_model(options: DecodeOptions) -> PendingModel:
         )
 
     tokenizer = load_tokenizer(ref, trust_remote_code=options.trust_remote_code)
-    return PendingModel(ref.name, tokenizer, facts.context, load)
+    return PendingModel(ref.name, options, tokenizer, facts.context, load)
+
+
+def load_decoder(pending: PendingModel) -> tuple[Decoder, DrafterChoice]:
+    """Choose the drafter and load the model."""
+    options = pending.options
+    references = open_references(options.references, pending.tokenizer, options.reporter)
+    drafter = options.drafter or (None if options.cache is None else "none")
+    choice = choose(
+        drafter, pending.tokenizer.record, options.sources(), options.reporter, pending.load
+    )
+    decoder, (choice,) = pending.decoder([choice])
+    return replace(decoder, references=references), choice

@@ -1,73 +1,16 @@
-"""Text to token ids and back."""
+"""Text from token ids, as they come."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import REPLACEMENT
-from ngramkit.corpus.chat import AUTO, OWN, Message, Template, find_template
-from ngramkit.corpus.tokenizer import TextTokenizer, byte_tokens
+from ngramkit.corpus.tokenizer import byte_tokens
 from ngramkit.drafters.base import TokenArray
 
 TOKENS_OF_CONTEXT = 6  # last tokens that affect the text of the next one (spaces, bytes)
 MAX_CHARACTER_BYTES = 4  # maximum bytes of a UTF-8 character
-
-
-def chat_ids(
-    tokenizer: TextTokenizer, template: Template, messages: Sequence[Message]
-) -> TokenArray:
-    """Encode a conversation up to the model's next answer: int32[n].
-
-    Other templates than the model's own may add a second BOS, which is dropped.
-    """
-    text = template.prompt(messages)
-    if template.name == OWN:
-        return tokenizer.encode(text)
-    ids = tokenizer.encode_prompt(text)
-    twice = len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos
-    return ids[1:] if twice else ids
-
-
-def require_chat_template(name: str, tokenizer: TextTokenizer, reporter: Reporter) -> Template:
-    """Find a template.
-
-    Raises UsageError for "auto" if no template is known for the model.
-    """
-    template = find_template(name, tokenizer)
-    if name == AUTO and template.name == "none":
-        raise UsageError(
-            f"cannot hold a conversation with {tokenizer.record.id}: it only continues texts",
-            "leave out chat, or use another model",
-            option="chat",
-        )
-    reporter.note(str(template))
-    return template
-
-
-def require_fits(
-    prompt: TokenArray, model: str, context: int | None, vocabulary: int | None = None
-) -> None:
-    """Raise UsageError for an empty prompt, int32[n], InputError for one that does not fit.
-
-    It must leave room in `context` and have only ids below `vocabulary`; None: unknown.
-    """
-    if not len(prompt):
-        raise UsageError("prompt must not be empty", "give at least one token of text")
-    if context is not None and len(prompt) >= context:
-        raise InputError(
-            f"prompt must be shorter than the context of {model}, {context:,} tokens, got "
-            f"{len(prompt):,}",
-            "shorten the prompt",
-        )
-    if vocabulary is not None and int(prompt.max()) >= vocabulary:
-        raise InputError(
-            f"prompt must have ids below {vocabulary:,}, the number that {model} has, got "
-            f"{int(prompt.max()):,}",
-            "resize the model's embeddings, or use the tokenizer that belongs to the model",
-        )
 
 
 class TextStream:

@@ -337,7 +337,7 @@ def bench(
     settings |= {"drafters": labels, "artifacts": _artifacts_of(choices)}
     if not force:
         require_begun_with(folder, settings)
-    decoder, choices = prepared.decoder(options, choices)
+    decoder, choices = prepared.decoder(choices)
     contestants = [
         *_transformers_ways(ways, decoder),
         *_prepare_drafters(choices, budgets, decoder, options),

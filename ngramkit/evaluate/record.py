@@ -119,7 +119,7 @@ def record(
         choose(each, prepared.tokenizer.record, given, reporter, prepared.load)
         for each in names or (DEFAULT_DRAFTER,)
     )
-    decoder, choices = prepared.decoder(options, choices)
+    decoder, choices = prepared.decoder(choices)
     from ngramkit.decode.generation import applied_facts
 
     plan = {

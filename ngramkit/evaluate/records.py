@@ -39,7 +39,7 @@ from ngramkit.basics.terminal_text import visible
 from ngramkit.corpus.chat import Message, Template
 from ngramkit.corpus.files import reader_suffix
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.decode.text import chat_ids
+from ngramkit.decode.prompts import chat_ids
 from ngramkit.drafters.base import TokenArray, token_ids_of
 from ngramkit.drafters.references import Given as References
 from ngramkit.evaluate.question_sets import PREPARE, find_set, has_placeholder

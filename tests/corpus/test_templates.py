@@ -12,7 +12,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.models import resolve_model
 from ngramkit.corpus.chat import KNOWN, Message, Template, find_template, known_for
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.decode.text import chat_ids
+from ngramkit.decode.prompts import chat_ids
 from ngramkit.evaluate.records import read_records
 
 TALK = [Message("user", "Q"), Message("assistant", "A"), Message("user", "R")]

@@ -14,7 +14,7 @@ from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.text import chat_ids
+from ngramkit.decode.prompts import chat_ids
 from ngramkit.drafters.base import common_beginning
 from ngramkit.drafters.cacheback import Cacheback
 from ngramkit.drafters.registry import NoDraft

@@ -15,8 +15,8 @@ from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.length_limits import Edges, restore_frequencies, rope_edges
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import decode
+from ngramkit.decode.prompts import chat_ids
 from ngramkit.decode.request import Request
-from ngramkit.decode.text import chat_ids
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.drafters.registry import NoDraft
 

@@ -21,8 +21,8 @@ from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.kept_costs import profile_path
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.prompts import chat_ids
 from ngramkit.decode.request import Request
-from ngramkit.decode.text import chat_ids
 from ngramkit.decode.verifiers import open_verifier, verify_mode
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.drafters.base import DraftTree
