@@ -145,6 +145,8 @@ def furnish(folder):
         (folder / place).mkdir(parents=True)
         (folder / place / "a.jsonl").write_text(request)
     (folder / "server.log").write_text(request)
+    speculative = "speculative-config: {method: ngram, num_speculative_tokens: 5}\n"
+    (folder / "options.yaml").write_text(f"model: demo\n{speculative}")
     (folder / "runs").mkdir()
     runs = [json.dumps(result(requests, 9.0 + requests)) for requests in (1, 8)]
     (folder / "runs/all.jsonl").write_text("\n".join(runs))

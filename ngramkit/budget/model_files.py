@@ -43,11 +43,14 @@ def read_facts(model: str | ModelRef) -> ModelFacts:
     return _model_facts(config, "max_position_embeddings", "num_hidden_layers")
 
 
-def read_size(model: str | ModelRef, quantization: str | None = None) -> ModelSize | None:
+def read_size(
+    model: str | ModelRef, quantization: str | None = None, dtype: str | None = None
+) -> ModelSize | None:
     """Return a model's size without asking the Hub, None if its config does not show it.
 
-    `quantization`: an engine's option, which counts unless the model is quantised. Reads the whole
-    header of a GGUF file. Raises as `read_facts`.
+    `quantization`: an engine's option, which counts unless the model is quantised. `dtype`: the
+    type in which an engine computes, by default the checkpoint's. Reads the whole header of a GGUF
+    file. Raises as `read_facts`.
     """
     ref = ModelRef.of(model)
     if (gguf := find_gguf(ref)) is not None:
@@ -56,7 +59,7 @@ def read_size(model: str | ModelRef, quantization: str | None = None) -> ModelSi
     config = _read_config(ref)
     if quantization is not None and quantisation_of(config) is None:
         config["quantization_config"] = {"quant_method": quantization}
-    return model_size(config)
+    return model_size(config, dtype)
 
 
 def _read_config(ref: ModelRef) -> dict[str, Any]:

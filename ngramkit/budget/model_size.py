@@ -82,8 +82,11 @@ class ModelSize:
         return read
 
 
-def model_size(config: Mapping[str, Any] | Any) -> ModelSize | None:
-    """Return the size by a config.json or a config of transformers; None if it does not show it."""
+def model_size(config: Mapping[str, Any] | Any, dtype: str | None = None) -> ModelSize | None:
+    """Return the size by a config.json or a config of transformers; None if it does not show it.
+
+    `dtype`: the type that the model computes in, in place of the config's.
+    """
     outer = config_values(config)
     config = language_config(outer)
     experts_config = config.get("ffn_config")  # of DBRX
@@ -105,7 +108,8 @@ def model_size(config: Mapping[str, Any] | Any) -> ModelSize | None:
     how = quantisation_of(outer) or quantisation_of(config) or {}
     wide = mixers * attention * share_left_out(how, ATTENTION, mixers)
     wide += matrices * hidden * sparse * shared * share_left_out(how, SHARED_EXPERTS, mixers)
-    bits, native = bits_of_weights(how), _native_bits({**outer, **every})
+    types = {**outer, **every} if dtype is None else {"dtype": dtype}
+    bits, native = bits_of_weights(how), _native_bits(types)
     stored = (bits or native) / native
     of_expert = str(how.get("expert_dtype") or every.get("expert_dtype"))
     expert_bits = bits_of_weights({"dtype": of_expert}) if bits else 0.0

@@ -36,7 +36,11 @@ from ngramkit.engines import sglang_server_options, vllm_server_options
 from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig, existing_history
 from ngramkit.engines.metrics import require_metrics
 from ngramkit.engines.vllm_modes import KNOWN_GAINS, V1_SETTING, why_not_v2
-from ngramkit.engines.vllm_server_options import is_cpu_build, quantization_option
+from ngramkit.engines.vllm_server_options import (
+    config_in_options,
+    is_cpu_build,
+    weight_options,
+)
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import read_manifest
@@ -132,12 +136,14 @@ def check_engine(
     `engine`: one of `engines.config.ENGINES`. `draft`: a JSON object or a file of one (default:
     NGRAMKIT_DRAFT, else the engines' default). `budget`: draft nodes, at most. `model`: a short
     name, a Hub id or a folder; without one nothing is compared, and a datastore gives the prompt.
-    `options`: of `vllm serve` or SGLang's server, such as ["--no-async-scheduling"], whose effects
-    are reported.
+    `options`: of `vllm serve` or SGLang's server, such as ["--no-async-scheduling"], also in a file
+    that "--config" names, whose effects are reported. Without a configuration, vLLM's options may
+    hold it.
     Costs of passes follow from pass_cost of the configuration, else from `model`'s config.
 
-    Raises UsageError for an unknown engine, InputError if metrics cannot be written, and as
-    `DraftConfig.read`, `engines.source.open_source` and `require_same`.
+    Raises UsageError for an unknown engine, InputError if metrics cannot be written or a file of
+    options cannot be read, and as `DraftConfig.read`, `engines.source.open_source` and
+    `require_same`.
     """
     from ngramkit.corpus.tokenizer import load_tokenizer
 
@@ -153,8 +159,9 @@ def check_engine(
     about = ENGINES[engine]
     source = CONFIG_VARIABLE if draft is None else "what was given"
     config = DraftConfig.from_environment() if draft is None else DraftConfig.read(draft)
-    configured = config is not None
-    option_effects = tuple(EFFECTS[engine](options, configured)) if options else ()
+    option_effects = tuple(EFFECTS[engine](options, config)) if options else ()
+    if config is None and engine == "vllm":
+        source, config = "ngramkit in --additional-config", config_in_options(options)
     if config is None:
         source, config = f"none: {CONFIG_VARIABLE} is not set", DraftConfig()
     if model is None and config == DraftConfig(drafter=config.drafter):
@@ -199,7 +206,7 @@ def check_engine(
             for a in artifacts
         ),
         str(config.history) if config.history else None,
-        *_describe_sources(config, artifacts),
+        *_describe_sources(config, artifacts, about.unused),
         option_effects,
         model,
         text,
@@ -207,12 +214,12 @@ def check_engine(
         len(chain),
         1e3 * sorted(seconds)[len(seconds) // 2] if seconds else 0.0,
         Rows(vllm_modes() if engine == "vllm" else ()),
-        *_passes_table(engine, config, model, budget, quantization_option(options)),
+        *_passes_table(engine, config, model, budget, options),
     )
 
 
 def _describe_sources(
-    config: DraftConfig, artifacts: Sequence[Artifact]
+    config: DraftConfig, artifacts: Sequence[Artifact], unused_keys: Sequence[str]
 ) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
     """Return `drafts_from`, `learns` and `notes` of a CheckedEngine."""
     name = DrafterSpec.parse(config.drafter).name
@@ -225,6 +232,7 @@ def _describe_sources(
     if config.history and not remembers:
         unused.append(f"history is not used: {name} does not draft from it")
     kept = existing_history(config) if remembers else None
+    unused += [f"{key} has no effect in this engine" for key in config.unused(unused_keys)]
     requests = 0 if kept is None else kept.manifest.counts["requests"]
     if requests:
         found.append(f"{requests:,} past requests")
@@ -251,12 +259,13 @@ def _describe_learning(config: DraftConfig) -> str:
 
 
 def _passes_table(
-    engine: str, config: DraftConfig, model: str | None, length: int, quantization: str | None
+    engine: str, config: DraftConfig, model: str | None, length: int, options: Sequence[str]
 ) -> tuple[Rows[CheckedPass], str, int | None]:
     size, by = None, "pass_cost"
     if config.pass_cost is None:
         with suppress(InputError):  # a tokenizer is enough
-            size = read_size(model, quantization) if model else None
+            served = weight_options(options) if engine in EFFECTS else (None, None)
+            size = read_size(model, *served) if model else None
         cpu = engine == "llama-cpp" or is_cpu_build(version_of(ENGINES[engine].distribution))
         device = "cpu" if cpu else "cuda"
         what = "a dense model" if size is None else f"the config of {model}"

@@ -36,14 +36,19 @@ class Engine(NamedTuple):
     tried: tuple[str, ...]  # versions
     shows: tuple[str, ...]  # those of TENANT_KEYS that it shows a drafter
     timed: bool = False  # the time of its passes may be learnt, see `clock`
+    unused: tuple[str, ...] = ()  # keys of DraftConfig without effect; vLLM's depend on its mode
     priced: bool = False  # verifies only what was drafted, as far as the passes' cost allows
 
 
 ENGINES = {
     "vllm": Engine("vllm", ("0.32.0", "0.33.0"), ("lora", "key"), timed=True, priced=True),
-    "sglang": Engine("sglang", ("0.5.23",), TENANT_KEYS),
-    "llama-cpp": Engine("llama-cpp-python", ("0.3.36",), (), timed=True, priced=True),
-    "tensorrt-llm": Engine("tensorrt-llm", ("1.2",), ("lora", "salt"), priced=True),
+    "sglang": Engine("sglang", ("0.5.23",), TENANT_KEYS, unused=("tokens", "clock")),
+    "llama-cpp": Engine(
+        "llama-cpp-python", ("0.3.36",), (), timed=True, priced=True, unused=("budget",)
+    ),
+    "tensorrt-llm": Engine(
+        "tensorrt-llm", ("1.2",), ("lora", "salt"), priced=True, unused=("budget", "clock")
+    ),
 }
 KEY_RANGES = {  # whole numbers: key -> least and most
     "tokens": (1, 64),
@@ -118,11 +123,14 @@ class DraftConfig:
         named = {r: names if isinstance(names, tuple) else (names,) for r, names in given.items()}
         return {role: names for role, names in named.items() if names}
 
-    def log_unused(self, keys: Iterable[str], cause: str) -> None:
-        """Log which of `keys` differ from their defaults although `cause` leaves them unused."""
+    def unused(self, keys: Iterable[str]) -> list[str]:
+        """Return which of `keys`, which have no effect, differ from their defaults."""
         defaults = DraftConfig()
-        given = [key for key in keys if getattr(self, key) != getattr(defaults, key)]
-        if given:
+        return [key for key in keys if getattr(self, key) != getattr(defaults, key)]
+
+    def log_unused(self, keys: Iterable[str], cause: str) -> None:
+        """Log which of `keys` are given although `cause` leaves them unused."""
+        if given := self.unused(keys):
             LOG.warning("%s: these keys have no effect: %s", cause, ", ".join(given))
 
     @property

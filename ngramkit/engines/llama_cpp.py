@@ -34,7 +34,7 @@ from ngramkit.drafters.references import reference_texts, require_references
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.batch import EXIT_PRIORITY, Asked, BatchDrafter
-from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig, existing_history
+from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig, existing_history
 from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.llama_grammar import LlamaGrammar
 from ngramkit.engines.request_parameters import is_off
@@ -69,6 +69,7 @@ class Drafter:
     ) -> None:
         config = config or DraftConfig.from_environment() or DraftConfig(sessions=MAX_SESSIONS)
         config.require_fit("llama-cpp")
+        config.log_unused(ENGINES["llama-cpp"].unused, "chains in llama-cpp-python")
         if not _has_artifacts(config):
             hint = f"give vocabulary=llama.n_vocab(), or name artifacts in {CONFIG_VARIABLE}"
             vocabulary = config.require_vocabulary(vocabulary, hint)

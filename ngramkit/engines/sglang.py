@@ -28,7 +28,7 @@ from ngramkit.budget.model_size import model_size, served_config
 from ngramkit.budget.pass_times import PassTimes, pass_times
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
-from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
+from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig
 from ngramkit.engines.growing_history import (
     Departures,
     Finished,
@@ -60,7 +60,7 @@ class NgramCorpus:
     ) -> None:
         config = DraftConfig.from_environment() or DraftConfig()
         config.require_fit("sglang")
-        config.log_unused(("tokens", "clock"), "drafts in SGLang")
+        config.log_unused(ENGINES["sglang"].unused, "drafts in SGLang")
         server = _server_facts(config)
         hint = f'add "vocabulary" to {CONFIG_VARIABLE}: the vocab_size of the model\'s config.json'
         vocabulary = config.require_vocabulary(server.vocabulary, hint)

@@ -21,7 +21,7 @@ import numpy as np
 from ngramkit.basics.errors import UsageError, require_between
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.engines.batch import Asked, BatchDrafter
-from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.config import ENGINES, DraftConfig
 from ngramkit.engines.growing_history import Departures, Finished
 from ngramkit.engines.remembered_requests import joined_history
 from ngramkit.engines.request_parameters import tenant_of
@@ -60,7 +60,7 @@ def make_drafter(
     given = {name: value for name, value in options.items() if value is not None}
     config = config or DraftConfig.from_environment() or DraftConfig()
     config.require_fit("tensorrt-llm")
-    config.log_unused(("budget", "clock"), "chains in TensorRT-LLM")
+    config.log_unused(ENGINES["tensorrt-llm"].unused, "chains in TensorRT-LLM")
     return _drafter_class()(max_draft_len, config, vocabulary, tokenizer, given)
 
 

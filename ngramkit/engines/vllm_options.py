@@ -10,6 +10,7 @@ from ngramkit.basics.errors import UsageError, one_line
 from ngramkit.engines.check import require_fit
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.engines.vllm_modes import V1_SETTING, choose_mode, why_not_v2
+from ngramkit.engines.vllm_server_options import additional_draft_config
 
 LOG = logging.getLogger("ngramkit")
 NGRAM_METHODS = ("ngram", "ngram_gpu")  # those that vLLM's own n-gram drafter serves in V2
@@ -56,13 +57,9 @@ def require_supported(vllm_config: Any, version: str) -> None:
 def draft_config(vllm_config: Any) -> DraftConfig:
     """Return NGRAMKIT_DRAFT, else "ngramkit" of --additional-config, else the defaults."""
     config = DraftConfig.from_environment()
-    if config is not None:
-        return config
-    given = _additional_config(vllm_config).get("ngramkit", {})
-    where = "ngramkit in --additional-config"
-    if not isinstance(given, dict):
-        raise UsageError(f"{where} must be an object", 'write {"ngramkit": {"drafter": "blend"}}')
-    return DraftConfig.parse(given, where)
+    if config is None:
+        config = additional_draft_config(_additional_config(vllm_config))
+    return DraftConfig() if config is None else config
 
 
 def log_where_vllm_does() -> None:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import parse_json
-from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES
-from ngramkit.engines.vllm_modes import V1_CLASS, choose_mode, why_not_v2
+from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig
+from ngramkit.engines.options_file import FILE_OPTION, read_options
+from ngramkit.engines.vllm_modes import UNUSED_KEYS, V1_CLASS, choose_mode, why_not_v2
 
 REASON_FOR_MODE = {
     "fixed": "asynchronous scheduling",
     "trimmed": "--no-async-scheduling",
     "adaptive": "enable_adaptive_verification is true",
 }
+LOOKUP_KEYS = ("prompt_lookup_max", "prompt_lookup_min")  # of vLLM's own n-gram drafter
+DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # of vLLM and SGLang
 NGRAM_SETTING = """'{"method": "ngram", "num_speculative_tokens": 5}'"""
 
 
@@ -30,34 +33,34 @@ class OptionParser(argparse.ArgumentParser):
         raise UsageError(f"cannot read options: {visible(message)}", option="options")
 
 
-def effects_of_vllm_options(words: Sequence[str], configured: bool) -> Iterator[str]:
+def effects_of_vllm_options(words: Sequence[str], config: DraftConfig | None) -> Iterator[str]:
     """Yield what follows from the options of `vllm serve`: the runner and the mode first.
 
-    `configured`: by NGRAMKIT_DRAFT. Raises UsageError for values that cannot be read.
+    `config`: that of NGRAMKIT_DRAFT. Raises UsageError for values that cannot be read, and as
+    `read_options`.
     """
-    given = _parse_options(_as_vllm_reads(words))
-    speculative = {key.replace("-", "_"): value for key, value in given.speculative_config.items()}
-    method = speculative.get("method", given.spec_method)
+    read = read_options(words)
+    given = _parse_options(_as_vllm_reads(read.words))
+    speculative, version = _speculative_config(given), version_of(ENGINES["vllm"].distribution)
     adaptive = speculative.get("enable_adaptive_verification") is True
-    version = version_of(ENGINES["vllm"].distribution)
-    if method == "custom_class" and speculative.get("model", given.spec_model) == V1_CLASS:
-        yield "Model Runner V1, trimmed mode: method is custom_class"
-    elif method != "ngram":
-        got = "nothing" if method is None else visible(str(method), 40)
-        yield f"ngramkit does not draft: method must be ngram, got {got}"
-        yield f"write --speculative-config {NGRAM_SETTING}"
-        return
-    elif not configured and "ngramkit" not in given.additional_config:
+    used = config or _additional_config_of(given)
+    mode, runner = _mode_and_runner(given, version, configured=used is not None)
+    yield from runner
+    if "async-scheduling" in read.false:
         yield (
-            f"ngramkit does not draft, but vLLM's own n-gram drafter: set {CONFIG_VARIABLE}, or "
-            "ngramkit in --additional-config"
+            f"async-scheduling: false in {read.file} has no effect: vLLM leaves out what is false; "
+            "write no-async-scheduling: true"
         )
+    yield from effects_of_unread_file(words)
+    if mode is None:
         return
-    elif (why := why_not_v2(version)) is not None:
-        yield f"cannot draft in vLLM's Model Runner V2: {why}"
-    else:
-        mode = choose_mode(adaptive=adaptive, asynchronous=given.async_scheduling is not False)
-        yield f"Model Runner V2, {mode} mode: {REASON_FOR_MODE[mode]}"
+    if used is not None and (unused := used.unused(UNUSED_KEYS.get(mode, ()))):
+        yield f"in this mode these keys have no effect: {', '.join(unused)}"
+    if used is config and "ngramkit" in given.additional_config:
+        cause = f"{CONFIG_VARIABLE} is set" if config else "Model Runner V1 does not read it"
+        yield f"ngramkit in --additional-config has no effect: {cause}"
+    if lookups := [key for key in LOOKUP_KEYS if key in speculative]:
+        yield f"only vLLM's own n-gram drafter uses {' and '.join(lookups)}"
     if adaptive:
         eager = given.enforce_eager or is_cpu_build(version)
         refused = {
@@ -74,12 +77,88 @@ def effects_of_vllm_options(words: Sequence[str], configured: bool) -> Iterator[
         yield "LoRA: on a CPU, the start is refused without --lora-target-modules that omit lm_head"
 
 
-def quantization_option(words: Sequence[str]) -> str | None:
-    """Return --quantization of vLLM or SGLang."""
+def _mode_and_runner(
+    given: argparse.Namespace, version: str | None, *, configured: bool
+) -> tuple[str | None, list[str]]:
+    """Return the mode and lines about the runner.
+
+    The mode is None if ngramkit does not draft, "" if V2 cannot.
+    """
+    if _runs_v1(given):
+        return "trimmed", ["Model Runner V1, trimmed mode: method is custom_class"]
+    speculative = _speculative_config(given)
+    method = speculative["method"]
+    if method != "ngram":
+        got = "nothing" if method is None else visible(str(method), 40)
+        return None, [
+            f"ngramkit does not draft: method must be ngram, got {got}",
+            f"write --speculative-config {NGRAM_SETTING}",
+        ]
+    if not configured:
+        own = "ngramkit does not draft, but vLLM's own n-gram drafter"
+        return None, [f"{own}: set {CONFIG_VARIABLE}, or ngramkit in --additional-config"]
+    if (why := why_not_v2(version)) is not None:
+        return "", [f"cannot draft in vLLM's Model Runner V2: {why}"]
+    mode = choose_mode(
+        adaptive=speculative.get("enable_adaptive_verification") is True,
+        asynchronous=given.async_scheduling is not False,
+    )
+    return mode, [f"Model Runner V2, {mode} mode: {REASON_FOR_MODE[mode]}"]
+
+
+def effects_of_unread_file(words: Sequence[str]) -> Iterator[str]:
+    if any(word.startswith(f"{FILE_OPTION}=") for word in words):
+        yield f"{FILE_OPTION}=FILE is not read: write {FILE_OPTION} FILE"
+
+
+def additional_draft_config(additional: Mapping[str, Any]) -> DraftConfig | None:
+    """Return the configuration that --additional-config holds. Raises as `DraftConfig.parse`."""
+    if "ngramkit" not in additional:
+        return None
+    given, where = additional["ngramkit"], "ngramkit in --additional-config"
+    if not isinstance(given, dict):
+        raise UsageError(f"{where} must be an object", 'write {"ngramkit": {"drafter": "blend"}}')
+    return DraftConfig.parse(given, where)
+
+
+def config_in_options(words: Sequence[str]) -> DraftConfig | None:
+    """Return the configuration in vLLM's options. Raises as `effects_of_vllm_options`."""
+    return _additional_config_of(_parse_options(_as_vllm_reads(read_options(words).words)))
+
+
+def _additional_config_of(given: argparse.Namespace) -> DraftConfig | None:
+    return None if _runs_v1(given) else additional_draft_config(given.additional_config)
+
+
+def _runs_v1(given: argparse.Namespace) -> bool:
+    """Return whether ngramkit drafts in V1, which does not read --additional-config."""
+    speculative = _speculative_config(given)
+    return (speculative["method"], speculative["model"]) == ("custom_class", V1_CLASS)
+
+
+def _speculative_config(given: argparse.Namespace) -> dict[str, Any]:
+    shortcuts = {"method": given.spec_method, "model": given.spec_model}
+    values = given.speculative_config.items()
+    return {**shortcuts, **{key.replace("-", "_"): value for key, value in values}}
+
+
+def weight_options(words: Sequence[str]) -> tuple[str | None, str]:
+    """Return --quantization of vLLM or SGLang, and float32 or float16 for the type of weights.
+
+    Both serve checkpoints of 32 bits in 16 unless --dtype asks for 32. Raises UsageError for an
+    unknown type.
+    """
     parser = OptionParser(prog="options", add_help=False, allow_abbrev=False)
     parser.add_argument("--quantization", "-q")
-    found: str | None = parser.parse_known_args(_as_vllm_reads(words))[0].quantization
-    return found
+    parser.add_argument("--dtype", default="auto")
+    given = parser.parse_known_args(_as_vllm_reads(read_options(words).words))[0]
+    if given.dtype not in DTYPES:
+        raise UsageError(
+            f"unknown dtype {visible(given.dtype, 40)!r}",
+            hint_for_unknown(given.dtype, DTYPES),
+            option="options",
+        )
+    return given.quantization, "float32" if given.dtype in ("float", "float32") else "float16"
 
 
 def is_cpu_build(version: str | None) -> bool:

@@ -23,7 +23,8 @@ PLACES = (ROOT / "ngramkit", ROOT / "cli")
 PROCESSES = ("subprocess", "os.system", "os.popen", "os.exec*", "os.spawn*", "os.posix_spawn*",
              "os.fork*", "pty", "multiprocessing", "asyncio.create_subprocess*")  # fmt: skip
 PICKLES = ("pickle.load*", "pickle.Unpickler", "marshal", "shelve", "dill", "cloudpickle",
-           "joblib", "torch.load", "pandas.read_pickle", "numpy.load")  # fmt: skip
+           "joblib", "torch.load", "pandas.read_pickle", "numpy.load",
+           "yaml.load*", "yaml.full_load*", "yaml.unsafe_load*")  # fmt: skip
 RUNNING = ("eval", "exec", "compile", "__import__", "runpy", "importlib.import_module",
            "importlib.util.spec_from*", "importlib.util.module_from*", "pkgutil.resolve_name",
            "ctypes.CDLL")  # fmt: skip
@@ -179,6 +180,7 @@ def test_a_new_place_is_found(tmp_path):
         "import pickle as p\np.loads(b'')": "pickles",
         "import torch\ntorch.load('x')": "pickles",
         "import numpy as np\nnp.load('x')": "pickles",
+        "import yaml\nyaml.load('x', yaml.UnsafeLoader)": "pickles",
         "eval('1')": "running",
         "from importlib import import_module\nimport_module('x')": "running",
         "import jinja2\njinja2.Template('x')": "templates",

@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from test_vllm import released
 
 import ngramkit
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError
@@ -21,7 +22,7 @@ from ngramkit.budget.model_size import ModelSize
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.engines import check, sglang_server_options
-from ngramkit.engines.config import CONFIG_VARIABLE
+from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.engines.vllm_server_options import effects_of_vllm_options
 
 ROOT = Path(__file__).parents[2]
@@ -231,6 +232,8 @@ def test_what_drafts_come_from_and_what_is_learnt(built, tmp_path):
     assert found[1] == (
         f"the prompts and answers of finished requests, in {folder}, one history for each lora"
     )
+    notes = ngramkit.check_engine("sglang", model="demo", draft='{"tokens": 3}').notes
+    assert notes[-1] == "tokens has no effect in this engine"
     evidence = "recycling needs the model's top-k, which engines do not give"
     assert evidence in check(drafter="recycling")[2]
 
@@ -283,9 +286,148 @@ OPTIONS = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_what_follows_from_vllms_options(name):
     words, expected = OPTIONS[name]
-    found = list(effects_of_vllm_options(words, True))
+    found = list(effects_of_vllm_options(words, DraftConfig()))
     assert len(found) == len(expected)
     assert all(re.search(part, line) for part, line in zip(expected, found, strict=True)), found
+
+
+FILE_OF_OPTIONS = """\
+model: me/model
+speculative-config:
+  method: ngram
+  num_speculative_tokens: 5
+  prompt_lookup_max: 4
+additional_config: {ngramkit: {drafter: context, pause: false, budget: 9, min_probability: 0.2}}
+async-scheduling: false
+tensor-parallel-size: 2
+stop: [a, b]
+dtype: float32
+quantization: nvfp4
+"""
+
+
+def test_a_file_of_options_is_read_as_by_vllm(monkeypatch, tmp_path):
+    """Options after it override it; what is false is left out, as vLLM 0.33.0 does."""
+    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
+    file = tmp_path / "o.yaml"
+    file.write_text(FILE_OF_OPTIONS)
+
+    def effects(*words, config=None):
+        return list(effects_of_vllm_options(words, config))
+
+    found = effects("--config", str(file))
+    assert found == [
+        f"{V2}fixed mode: asynchronous scheduling",
+        f"async-scheduling: false in {file} has no effect: vLLM leaves out what is false; write "
+        "no-async-scheduling: true",
+        "in this mode these keys have no effect: budget, min_probability, pause",
+        "only vLLM's own n-gram drafter uses prompt_lookup_max",
+        "pass costs follow from the model's config: ranks read no clock, so clock is refused",
+    ]
+    changed = effects("-tp", "1", "--config", str(file), "--no-async-scheduling")
+    assert changed[0] == f"{V2}trimmed mode: --no-async-scheduling"
+    assert changed[2] == "in this mode these keys have no effect: budget"
+    assert not [line for line in changed if line.startswith("pass costs")]
+    (own, _) = effects("--config", str(file), "--additional-config", "{}")
+    assert own.startswith("ngramkit does not draft, but vLLM's own")
+    method = effects("--config", str(file), "--speculative-config.method", "eagle")[0]
+    assert method.endswith("got eagle")
+    *_, unread = effects(f"--config={file}")
+    assert unread == "--config=FILE is not read: write --config FILE"
+    given = DraftConfig(tokens=3)
+    ignored = effects("--config", str(file), config=given)
+    assert "in this mode these keys have no effect: tokens" in ignored
+    assert f"ngramkit in --additional-config has no effect: {CONFIG_VARIABLE} is set" in ignored
+
+
+def test_vllms_parser_reads_a_file_of_options_so():
+    """`vllm serve` asks the outer parser, which knows no option that could follow --no-."""
+    parser = released("vllm/utils/argparse_utils.py")
+    for part in (
+        'if "--config" in args:',
+        'elif (no_key := f"--no-{key}") in self._option_string_actions:',
+        "args[: model_index + 1]\n                    + config_args\n",
+        'if extension not in ("yaml", "yml"):',
+        "elif isinstance(value, dict):",
+    ):
+        assert part in parser
+    main = released("vllm/entrypoints/cli/main.py")
+    assert main.index("FlexibleArgumentParser(\n") < main.index("parser.add_subparsers(")
+    assert 'Literal["auto", "half", "float16", "bfloat16", "float", "float32"]' in released(
+        "vllm/config/model.py"
+    )
+
+
+def test_the_configuration_of_vllms_options_is_checked(built, monkeypatch, tmp_path):
+    monkeypatch.delenv(CONFIG_VARIABLE)
+    file = tmp_path / "o.yml"
+    file.write_text(json.dumps({"additional-config": {"ngramkit": {"datastores": [str(built)]}}}))
+    words = [*NGRAM, "--config", str(file)]
+    checked = ngramkit.check_engine("vllm", options=words)
+    assert [each.path for each in checked.artifacts] == [str(built)]
+    assert checked.source == "ngramkit in --additional-config"
+    ours = ["-sc", '{"method": "custom_class", "model": "ngramkit.engines.vllm.Proposer"}']
+    checked = ngramkit.check_engine("vllm", model="demo", options=[*ours, "--config", str(file)])
+    assert (len(checked.artifacts), checked.effects[1]) == (
+        0, "ngramkit in --additional-config has no effect: Model Runner V1 does not read it",
+    )  # fmt: skip
+    for wrong, says in (("[]", "must be an object"), ('{"x": 1}', "unknown key 'x'")):
+        with pytest.raises(UsageError, match=says):
+            ngramkit.check_engine("vllm", options=["--additional-config.ngramkit", wrong])
+
+
+def test_sglang_reads_a_file_of_options_too(tmp_path):
+    file = tmp_path / "o.yaml"
+    file.write_text("speculative-algorithm: NGRAM\nskip-tokenizer-init: true\ntp: 2\n")
+    words = ["--config", str(file), "--tp", "1"]
+    found = list(sglang_server_options.effects_of_sglang_options(words, DraftConfig()))
+    assert [line.split(" ")[0] for line in found] == ["trees", "texts"]
+
+
+ALIASES = "a: &a [x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{before}'] * 8)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "cannot read .*: No such file"),
+        ("a: [", "cannot read .*: it is not YAML in line 1"),
+        ("a: b\nc: d: e", "it is not YAML in line 2"),
+        (b"\xff\xfe\xff", "it is not YAML"),
+        ("[" * 5000, "it is not YAML"),
+        ("a: 2001-99-99", "it is not YAML"),
+        ("", "must be an object whose keys are options, got NoneType"),
+        ("- a", "got list"),
+        ("5: a", "got other keys"),
+        ("a: &x {b: *x}", "cannot read a of the config file"),
+        ("a: {[1]: 2}", "it is not YAML"),
+        ("x" * (1 << 20) + ": 1", "more than 1,048,576 bytes"),
+        (f"{ALIASES}speculative-config: {{method: *i}}", "cannot read speculative-config"),
+    ],
+    ids=range(13),
+)
+def test_a_file_that_does_not_hold_options_is_refused(text, says, tmp_path):
+    file = tmp_path / "o.yaml"
+    if text is not None:
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError, match=says):
+        list(effects_of_vllm_options(["--config", str(file)], None))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--config"], "got no file"),
+        (["--config", "a.yaml", "--config", "b.yaml"], "got 2 times config"),
+        (["--config", "a.json"], r"must end in .yaml or .yml, got a\.json"),
+    ],
+)
+def test_one_file_of_options_is_read(words, says):
+    with pytest.raises(UsageError, match=says):
+        list(effects_of_vllm_options(words, None))
 
 
 def test_nothing_drafts_unless_it_is_asked_for(monkeypatch):
@@ -299,13 +441,13 @@ def test_nothing_drafts_unless_it_is_asked_for(monkeypatch):
         monkeypatch.delenv(CONFIG_VARIABLE)
     for asked in (["--additional-config", '{"ngramkit": {}}'],
                   ["--additional_config.ngramkit.drafter", "context"]):  # fmt: skip
-        (found,) = effects_of_vllm_options([*NGRAM, *asked], False)
+        (found,) = effects_of_vllm_options([*NGRAM, *asked], None)
         assert found.startswith(f"{V2}fixed")
 
 
 def test_a_runner_that_will_not_start_is_not_promised(monkeypatch):
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
-    assert list(effects_of_vllm_options(NGRAM, True)) == [
+    assert list(effects_of_vllm_options(NGRAM, DraftConfig())) == [
         "cannot draft in vLLM's Model Runner V2: VLLM_USE_V2_MODEL_RUNNER=0 asks for Model Runner "
         "V1"
     ]
@@ -327,6 +469,17 @@ def test_passes_cost_what_the_stored_weights_do(tmp_path):
     assert four[-1].cost > plain[-1].cost
     assert checked(["--quantization", "nvfp4"]) == checked(["-q=nvfp4"]) == (four, by)
     assert checked(["--quantization", "fp8"], bits=4) == (four, by)
+    file = tmp_path / "o.yaml"
+    file.write_text("quantization: nvfp4\ndtype: auto\n")
+    assert checked(["--config", str(file)]) == (four, by)
+    wide, _ = checked(["--dtype", "float32"], bits=4)
+    assert wide[-1].cost > four[-1].cost
+    assert checked(["--dtype", "float"], bits=4) == (wide, by)
+    assert checked(["--config", str(file), "--dtype=float32"]) == (wide, by)
+    assert checked(["--dtype", "half"], bits=4) == (four, by)
+    with pytest.raises(UsageError, match="unknown dtype 'float33'") as refused:
+        checked(["--dtype", "float33"])
+    assert refused.value.hint.startswith("did you mean float32?")
     note = "; weights of the unknown quantisation 'odd' count 16 bits"
     assert checked(quant_method="odd") == (plain, by + note)
 
@@ -357,7 +510,7 @@ OF_SGLANG = {
 @pytest.mark.parametrize("name", OF_SGLANG)
 def test_what_follows_from_sglangs_options(name):
     words, expected = OF_SGLANG[name]
-    found = list(sglang_server_options.effects_of_sglang_options(words, True))
+    found = list(sglang_server_options.effects_of_sglang_options(words, DraftConfig()))
     assert len(found) == len(expected)
     assert all(re.search(part, line) for part, line in zip(expected, found, strict=True)), found
     assert ngramkit.check_engine(
@@ -368,9 +521,11 @@ def test_what_follows_from_sglangs_options(name):
 def test_options_that_cannot_be_read_are_refused():
     for words in (["-tp", "two"], ["-sc", "{"], ["-sc", "[]"], ["-sc"]):
         with pytest.raises(UsageError):
-            list(effects_of_vllm_options(words, True))
+            list(effects_of_vllm_options(words, DraftConfig()))
     with pytest.raises(UsageError, match="cannot read options"):
-        list(sglang_server_options.effects_of_sglang_options([*SGLANG, "--tp", "two"], True))
+        list(
+            sglang_server_options.effects_of_sglang_options([*SGLANG, "--tp", "two"], DraftConfig())
+        )
     with pytest.raises(UsageError, match="options of llama-cpp, only of vllm and sglang"):
         ngramkit.check_engine("llama-cpp", model="demo", options=["--x"])
     with pytest.raises(UsageError, match="options must be a list"):
