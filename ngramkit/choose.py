@@ -8,10 +8,9 @@ download and no long work; otherwise an error names the command.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,9 +18,6 @@ from ngramkit.basics.errors import (
     ArtifactError,
     InputError,
     NgramkitError,
-    UsageError,
-    hint_for_unknown,
-    require_list,
 )
 from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, a_kind
 from ngramkit.basics.models import DEFAULT_MODEL, FILES_OF_MODELS, chosen_model, resolve_model
@@ -30,6 +26,7 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import counted, join_some
 from ngramkit.corpus.naming import corpus_name, selection_name, selection_text
 from ngramkit.default_artifacts import select_default_artifacts
+from ngramkit.drafters.asked import AskedDrafter
 from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.create import make_drafter, require_kind
 from ngramkit.drafters.options import DRAFTER_OPTIONS
@@ -201,10 +198,12 @@ def choose(
     reporter: Reporter = SILENT,
     load_model: LoadModel | None = None,
 ) -> DrafterChoice:
-    """Choose as `choose_drafter` does, from resolved sources."""
-    if drafter is not None and not isinstance(drafter, str):
-        return given_drafter(drafter, tokenizer)
-    spec = DrafterSpec.parse(drafter or DEFAULT_DRAFTER)
+    """Choose as `choose_drafter` does, from resolved sources; `drafter` may be an AskedDrafter."""
+    is_default = drafter is None or (isinstance(drafter, str) and not drafter)
+    asked = AskedDrafter.of(DEFAULT_DRAFTER if is_default else drafter)
+    spec = asked.spec
+    if asked.make is not None:
+        return DrafterChoice(asked.label, spec, tokenizer, made=asked.make)
     entry, past = DRAFTERS[spec.name], sources.past
     named = {role: getattr(sources, role) for role in entry.artifacts}
     if "past" in entry.sources:
@@ -215,7 +214,7 @@ def choose(
         by_role = _find_default_artifacts(spec.name, tokenizer, reporter, load_model)
         _note_small(by_role, reporter)
     single = {role: found if role == "datastores" else found[0] for role, found in by_role.items()}
-    choice = DrafterChoice(str(spec), spec, tokenizer, single)
+    choice = DrafterChoice(asked.label, spec, tokenizer, single)
     for artifact in choice.opened:
         artifact.tokenizer.require(tokenizer, str(artifact.path))
     _note_unused(spec.name, sources, reporter)
@@ -225,91 +224,10 @@ def choose(
         choice = replace(choice, past=past)
     elif past.path is None and past.tokens != HISTORY_TOKENS and spec.name != "none":
         reporter.note(f"history_tokens {past.tokens:,} is not used: no history is given")
-    default = "" if drafter else " (default)"
+    default = " (default)" if is_default else ""
     over = join_some([_describe_artifact(artifact) for artifact in choice.opened])
     reporter.note(f"drafter: {spec}{default}{over and ' over '}{over}")
     return choice
-
-
-def asked_drafters(drafters: Any) -> list[Any]:
-    """Return drafters as a list; raise UsageError for unknown names and other objects."""
-    listed = listed_drafters(drafters)
-    for drafter in listed:
-        if isinstance(drafter, str):
-            DrafterSpec.parse(drafter)
-    return listed
-
-
-def labels_of(drafters: Sequence[Any]) -> list[str]:
-    """Return the labels of named drafters and of the caller's own, before they are chosen."""
-    labels: list[str] = []
-    for drafter in drafters:
-        if isinstance(drafter, str):
-            labels.append(str(DrafterSpec.parse(drafter)))
-        else:
-            labels.append(_unused_name(own_name(drafter), labels))
-    return labels
-
-
-def label_among(drafter: Any, labels: Sequence[str]) -> str | None:
-    """Return the label of a drafter, given as in `choose_drafter`; None for None.
-
-    Raises UsageError, which lists the labels, for any other one.
-    """
-    if drafter is None or drafter in labels:
-        return drafter  # type: ignore[no-any-return]
-    label = drafter if isinstance(drafter, str) else own_name(drafter)
-    with suppress(UsageError):
-        label = str(DrafterSpec.parse(label))
-    if label not in labels:
-        raise UsageError(
-            f"unknown drafter {label!r:.80}", hint_for_unknown(label, labels), option="baseline"
-        )
-    return label
-
-
-def listed_drafters(drafters: Any) -> list[Any]:
-    """Return drafters as `asked_drafters` does, without checking names."""
-    single = isinstance(drafters, str) or callable(drafters) or hasattr(drafters, "draft")
-    if not single:
-        require_list("drafters", drafters)
-    listed = [drafters] if single else list(drafters)
-    for drafter in listed:
-        if not isinstance(drafter, str):
-            require_drafter(drafter, or_maker=True)
-    return listed
-
-
-def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
-    """Return the choice of the caller's own drafter or factory."""
-    require_drafter(drafter, or_maker=True)
-    name = own_name(drafter)
-    made = (lambda: drafter) if _is_made(drafter) else drafter
-    return DrafterChoice(name, DrafterSpec(name), tokenizer, made=made)
-
-
-def own_name(drafter: Any) -> str:
-    """Return the name of the caller's own drafter or factory."""
-    if _is_made(drafter):
-        return type(drafter).__name__
-    return str(getattr(drafter, "__name__", "drafter"))
-
-
-def _is_made(drafter: Any) -> bool:
-    return hasattr(drafter, "draft") and not isinstance(drafter, type)
-
-
-def drafts_from_evidence(drafter: Any) -> bool:
-    """Return whether a named drafter needs Evidence."""
-    return isinstance(drafter, str) and DRAFTERS[DrafterSpec.parse(drafter).name].needs_evidence
-
-
-def absent_drafter(
-    drafter: str, tokenizer: TokenizerRecord, error: MissingSourceError | None = None
-) -> DrafterChoice:
-    """Return the choice of a drafter that lacks a source."""
-    spec = DrafterSpec.parse(drafter)
-    return DrafterChoice(str(spec), spec, tokenizer, absent=error)
 
 
 def choose_again_if_built(choose_all: Callable[[], T], reporter: Reporter) -> T:
@@ -322,24 +240,10 @@ def choose_again_if_built(choose_all: Callable[[], T], reporter: Reporter) -> T:
     return choose_all()
 
 
-def drop_repeated(choices: Iterable[DrafterChoice]) -> list[DrafterChoice]:
-    """Drop repeated choices; number the caller's drafters of one name (`NAME-2`)."""
-    by_label: dict[str, DrafterChoice] = {}
-    for choice in choices:
-        label = choice.label if choice.made is None else _unused_name(choice.label, by_label)
-        by_label.setdefault(label, replace(choice, label=label))
-    return list(by_label.values())
-
-
 def drafts_private_texts(sources: Sources, choices: Iterable[DrafterChoice]) -> bool:
     """Return whether drafts may come from a history or a private artifact."""
     opened = (each for choice in choices for each in choice.opened)
     return sources.past.path is not None or any(each.manifest.private for each in opened)
-
-
-def _unused_name(name: str, taken: Collection[str]) -> str:
-    numbered = (f"{name}-{number}" for number in count(2))
-    return name if name not in taken else next(each for each in numbered if each not in taken)
 
 
 def _note_unused(drafter: str, sources: Sources, reporter: Reporter) -> None:

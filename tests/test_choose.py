@@ -14,8 +14,9 @@ from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, Kind
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.choose import choose_drafter, drop_repeated
+from ngramkit.choose import choose_drafter
 from ngramkit.default_artifacts import select_default_artifacts
+from ngramkit.drafters.asked import AskedDrafter, asked_drafters
 from ngramkit.drafters.sources import PastUse, Sources
 from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.outputs import AUTOMATIC, Found
@@ -308,10 +309,14 @@ def test_past_requests_are_used_where_they_are_named(here, tmp_path):
     choice.load().start(np.array([1], np.int32))
 
 
-def test_a_drafter_that_is_named_twice_is_one(here):
-    here("datastore", "big", BIG)
-    named = [chosen(each)[0] for each in ("rest", "rest:max_match=4", "rest")]
-    assert [each.label for each in drop_repeated(named)] == ["rest", "rest:max_match=4"]
+def test_a_drafter_that_is_named_twice_is_one():
+    named = asked_drafters(["rest", "rest:max_match=4", "rest: max_match=4", "rest"])
+    assert [each.label for each in named] == ["rest", "rest:max_match=4"]
+    texts = ["rest:budget=8", "rest:max_match=4,budget=auto", "rest:budget=8", "rest"]
+    budgeted = asked_drafters(texts, AskedDrafter.with_budget)
+    assert [each.label for each in budgeted] == [texts[0], texts[1], "rest"]
+    assert [each.budget for each in budgeted] == [8, "auto", 0]
+    assert [str(each.spec) for each in budgeted] == ["rest", "rest:max_match=4", "rest"]
 
 
 def test_a_tokenizer_may_be_given_in_several_ways(here, monkeypatch):

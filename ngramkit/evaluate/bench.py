@@ -31,20 +31,21 @@ from ngramkit.choose import (
     MissingSourceError,
     choose,
     choose_again_if_built,
-    drop_repeated,
-    label_among,
-    labels_of,
-    listed_drafters,
-    own_name,
     require_named,
 )
 from ngramkit.corpus.chat import Template, find_template, require_template
 from ngramkit.decode.options import TRANSFORMERS_WAYS, DecodeOptions
 from ngramkit.decode.pending import PendingModel, open_pending_model
+from ngramkit.drafters.asked import (
+    AskedDrafter,
+    asked_drafters,
+    label_among,
+    listed_drafters,
+)
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
-from ngramkit.drafters.spec import DrafterSpec, split_budget
+from ngramkit.drafters.spec import split_budget
 from ngramkit.evaluate.bench_results import BenchResult, shown_speedup, summarize, write_answers
 from ngramkit.evaluate.bench_runs import (
     BASELINE_DRAFTER,
@@ -272,19 +273,22 @@ def bench(
     if isinstance(drafters, Iterator):
         drafters = list(drafters)
     given = {name: value for name, value in locals().items() if name not in NOT_OPTIONS}
-    asked = listed_drafters(drafters)
+    listed = listed_drafters(drafters)
     check_types(bool, force=force)
-    for each in asked:  # fail before loading a model
-        if not isinstance(each, str) or _is_transformers(each) or each == BASELINE_DRAFTER:
-            continue
-        if DrafterSpec.parse(split_budget(each)[0]).name == BASELINE_DRAFTER:
+    names = [each for each in listed if each != BASELINE_DRAFTER] if listed else DEFAULT_DRAFTERS
+    ways = list(dict.fromkeys(filter(_is_transformers, names)))
+    asked = asked_drafters(
+        [each for each in names if not _is_transformers(each)], AskedDrafter.with_budget
+    )
+    for each in asked:
+        if each.make is None and each.spec.name == BASELINE_DRAFTER:
             raise UsageError(
-                f"drafters must name none without options, got {each!r}",
+                f"drafters must name none without options, got {each.label!r}",
                 "Write none.",
                 option="drafters",
             )
-    names = [each for each in asked if each != BASELINE_DRAFTER] if asked else DEFAULT_DRAFTERS
-    baseline = label_among(baseline, [BASELINE_DRAFTER, *_label_drafters(names)])
+    labels = [*ways, *(each.label for each in asked)]
+    baseline = label_among(baseline, [BASELINE_DRAFTER, *labels])
     require_package("matplotlib", "write the report")
     require_template(template)
     require_questions(questions)
@@ -327,20 +331,22 @@ def bench(
         )
         nodes = {"budget": options.budget or "auto"} if options.cache is None else {}
         require_begun_with(folder, {**settings, **known, **nodes})
-    choose_all = partial(_choose_drafters, names, bool(asked), prepared, sources, options)
-    budgets, choices, missing = (
-        choose_all() if len(names) == 1 else choose_again_if_built(choose_all, reporter)
+    choose_all = partial(
+        _choose_drafters, asked, prepared, sources, named=len(labels) if listed else 0
     )
-    ways = list(dict.fromkeys(filter(_is_transformers, names)))
+    choices, missing = (
+        choose_all() if len(labels) == 1 else choose_again_if_built(choose_all, reporter)
+    )
     labels = [*ways, *(choice.label for choice in choices)]
     baseline = label_among(baseline, [BASELINE_DRAFTER, *labels])
     settings |= {"drafters": labels, "artifacts": _artifacts_of(choices)}
     if not force:
         require_begun_with(folder, settings)
     decoder, choices = prepared.decoder(choices)
+    budgets = {each.label: each.budget for each in asked}
     contestants = [
         *_transformers_ways(ways, decoder),
-        *_prepare_drafters(choices, budgets, decoder, options),
+        *_prepare_drafters(choices, [budgets[each.label] for each in choices], decoder, options),
     ]
     contest = Bench(decoder, contestants, wanted, form)
     if contest.too_long:
@@ -360,7 +366,7 @@ def bench(
         used = others.cores
         if note := busy_note(used):
             reporter.note(note)
-        words = {"model": prepared.name, "drafters": asked or labels, "baseline": baseline}
+        words = {"model": prepared.name, "drafters": listed or labels, "baseline": baseline}
         made_by = _provenance_of_call(given, words, contest, choices)
         return write_results(
             contest, runs, plan, folder, made_by, reporter, missing, used, baseline
@@ -390,61 +396,32 @@ def _provenance_of_call(
     )  # fmt: skip
 
 
-def _label_drafters(names: Sequence[Any]) -> list[str]:
-    """Return the labels of drafters, also of transformers' ways and of those with budgets."""
-    labels = []
-    for each in names:
-        if not isinstance(each, str) or _is_transformers(each):
-            labels.append(each if isinstance(each, str) else own_name(each))
-        else:
-            plain, budget = split_budget(each)
-            labels.append(_with_budget(labels_of([plain])[0], budget))
-    return labels
-
-
-def _with_budget(label: str, budget: Budget) -> str:
-    return f"{label}{',' if ':' in label else ':'}budget={budget}" if budget else label
-
-
 def _choose_drafters(
-    names: Sequence[Any],
-    named: bool,
-    model: PendingModel,
-    artifacts: Sources,
-    options: DecodeOptions,
-) -> tuple[dict[str, Budget], list[DrafterChoice], dict[str, str]]:
+    asked: Sequence[AskedDrafter], model: PendingModel, sources: Sources, *, named: int
+) -> tuple[list[DrafterChoice], dict[str, str]]:
+    """Return the choices, and what named drafters lack; of `named` ones at least one must run."""
+    reporter, record = model.options.reporter, model.tokenizer.record
     choices: list[DrafterChoice] = []
-    budgets: dict[str, Budget] = {}
     missing: dict[str, str] = {}
-    record = model.tokenizer.record
-    # A name that is given twice is measured, or missing, once.
-    names = list(
-        {each if isinstance(each, str) else i: each for i, each in enumerate(names)}.values()
-    )
-    for each in names:
-        if _is_transformers(each):
-            continue
-        plain, budget = split_budget(each) if isinstance(each, str) else (each, 0)
+    for each in asked:
         try:
-            choice = choose(plain, record, artifacts, options.reporter, model.load)
+            choice = choose(each, record, sources, reporter, model.load)
         except MissingSourceError as error:
-            if named and len(missing) + 1 == len(names):
+            if named and len(missing) + 1 == named:
                 raise
             if named:
-                missing[str(each)] = f"needs {error.needs}"
-            options.reporter.note(f"without {each}: {error}")
+                missing[each.label] = f"needs {error.needs}"
+            reporter.note(f"without {each.label}: {error}")
             continue
-        label = _with_budget(choice.label, budget)
-        if needs := choice.missing(evidence=True, learns=artifacts.past.store):
-            if named and len(missing) + 1 == len(names):
-                raise UsageError(f"cannot measure {label}: {needs}", "name another drafter")
+        if needs := choice.missing(evidence=True, learns=sources.past.store):
+            if named and len(missing) + 1 == named:
+                raise UsageError(f"cannot measure {each.label}: {needs}", "name another drafter")
             if named:
-                missing[label] = needs
-            options.reporter.note(f"without {label}: {needs}")
+                missing[each.label] = needs
+            reporter.note(f"without {each.label}: {needs}")
             continue
-        choices.append(replace(choice, label=label))
-        budgets[label] = budget
-    return budgets, drop_repeated(choices), missing
+        choices.append(choice)
+    return choices, missing
 
 
 @dataclass(frozen=True)
@@ -485,7 +462,7 @@ def _transformers_ways(ways: Sequence[str], decoder: Decoder) -> list[Contestant
 
 def _prepare_drafters(
     choices: Sequence[DrafterChoice],
-    budgets: Mapping[str, Budget],
+    budgets: Sequence[int | Literal["auto"]],
     decoder: Decoder,
     options: DecodeOptions,
 ) -> Iterator[Contestant]:
@@ -493,15 +470,15 @@ def _prepare_drafters(
 
     decoders = {
         budget: Decoder.settle(decoder.model, replace(options, budget=budget))
-        for budget in dict.fromkeys(budgets.values())
+        for budget in dict.fromkeys(budgets)
         if budget
     }
-    for choice in choices:
+    for choice, budget in zip(choices, budgets, strict=True):
         yield Contestant(
             choice.label,
             lambda remember, choice=choice: choice.load(forgetful=not remember),  # type: ignore[misc]
             choice.learns,
-            decoders.get(budgets.get(choice.label, 0)),
+            decoders.get(budget),
             wants_evidence=choice.needs_evidence,
         )
 

@@ -22,8 +22,9 @@ from ngramkit.basics.results import Entries, Tabular
 from ngramkit.basics.terminal_text import counted
 from ngramkit.budget.model_files import read_size
 from ngramkit.budget.pass_times import REPORTED_SIZE, Cost, PassTimes, cost_shown, pass_times
-from ngramkit.choose import DrafterChoice, choose, drafts_from_evidence
+from ngramkit.choose import DrafterChoice, choose
 from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.drafters.asked import AskedDrafter
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
@@ -296,16 +297,17 @@ def forecast(
         raise UsageError("budgets must be a list of numbers, got none", option="budgets")
     for most in budgets:
         require_between("budget", most, 1, 64)
-    if drafts_from_evidence(drafter):
-        raise UsageError(
-            f"cannot forecast {drafter}: it needs the model's top-k, which engines do not give",
-            "name another drafter",
-            option="drafter",
-        )
     if hasattr(drafter, "draft") and not isinstance(drafter, type):
         raise UsageError(
             f"drafter must be a name or a class, got one {type(drafter).__name__}",
             "give its class, or a function that makes one: each request has its own",
+            option="drafter",
+        )
+    asked = AskedDrafter.of(drafter)
+    if asked.needs_evidence:
+        raise UsageError(
+            f"cannot forecast {drafter}: it needs the model's top-k, which engines do not give",
+            "name another drafter",
             option="drafter",
         )
     times = _pass_times(pass_cost, model, reporter)
@@ -328,7 +330,7 @@ def forecast(
             "cannot forecast: no answer of the log has more than the token of its prefill",
             "check which column has the outputs",
         )
-    choice = choose(drafter, tokenizer, given, reporter)
+    choice = choose(asked, tokenizer, given, reporter)
     referring = count_references(records) > 0
     if missing := choice.missing(evidence=False, learns=given.past.store, references=referring):
         raise UsageError(f"cannot forecast {choice.label}: {missing}", "name another drafter")

@@ -17,16 +17,15 @@ from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import counted
 from ngramkit.choose import (
     DrafterChoice,
-    asked_drafters,
     choose,
     drafts_private_texts,
-    drop_repeated,
 )
 from ngramkit.corpus.chat import find_template, require_template
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import open_pending_model
 from ngramkit.decode.placement import DTYPES
 from ngramkit.decode.sampling import best_and_tops
+from ngramkit.drafters.asked import AskedDrafter, asked_drafters
 from ngramkit.drafters.base import NO_TOKENS, Drafter, DraftTree, TokenArray, common_beginning
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
@@ -95,7 +94,7 @@ def record(
 
     Raises UsageError for options that cannot work, and if `out` is the record of another model.
     """
-    names = asked_drafters(drafters)
+    asked = asked_drafters(drafters) or [AskedDrafter.of(DEFAULT_DRAFTER)]
     if budget == "auto":
         raise UsageError("budget must be a number of nodes, got 'auto'", option="budget")
     require_template(template)
@@ -115,10 +114,9 @@ def record(
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     given = options.sources().recorded()
-    choices = drop_repeated(
-        choose(each, prepared.tokenizer.record, given, reporter, prepared.load)
-        for each in names or (DEFAULT_DRAFTER,)
-    )
+    choices = [
+        choose(each, prepared.tokenizer.record, given, reporter, prepared.load) for each in asked
+    ]
     decoder, choices = prepared.decoder(choices)
     from ngramkit.decode.generation import applied_facts
 

@@ -52,6 +52,7 @@ class RecordedEvidence:
 
     def __init__(self, folder: EvidenceFolder) -> None:
         self.folder = folder
+        self.added = 0  # contexts that `save` has written
         self._requests: dict[bytes, RequestRows] = {}
         for stored in folder.requests():
             rows = self._requests.setdefault(
@@ -103,9 +104,9 @@ class RecordedEvidence:
             self._requests[key] = RequestRows(about, turn.prompt, np.empty(0, np.int32))
         return ReplayedEvidence(self._requests[key], self.model)
 
-    def save(self) -> int:
+    def save(self) -> None:
         requests = self._requests.values()
-        return add_rows([each for each in requests if each.saved < len(each)], self.folder)
+        self.added += add_rows([each for each in requests if each.saved < len(each)], self.folder)
 
 
 class ReplayedEvidence:

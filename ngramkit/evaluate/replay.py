@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from ngramkit.basics.arguments import check_fields, check_types, renamed
-from ngramkit.basics.errors import NgramkitError, UsageError, require_between, require_list
+from ngramkit.basics.errors import UsageError, require_between, require_list
 from ngramkit.basics.kinds import ROLES
 from ngramkit.basics.machine import require_package
 from ngramkit.basics.models import named_model
@@ -22,21 +22,16 @@ from ngramkit.basics.terminal_text import counted, join_some
 from ngramkit.choose import (
     DrafterChoice,
     MissingSourceError,
-    absent_drafter,
-    asked_drafters,
     choose,
     choose_again_if_built,
-    drafts_from_evidence,
     drafts_private_texts,
-    drop_repeated,
-    label_among,
-    labels_of,
 )
 from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
+from ngramkit.drafters.asked import AskedDrafter, asked_drafters, label_among
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS
-from ngramkit.drafters.sources import HISTORY_TOKENS, Given, PastUse, Sources, given_sources
+from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
 from ngramkit.drafters.spec import MAX_BUDGET, DrafterSpec
 from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.provenance import Provenance, given_words, provenance_of
@@ -85,6 +80,16 @@ class KeepState:
     def __post_init__(self) -> None:
         check_fields(self)
         require_between("repeat", self.repeat, 1)
+
+    @classmethod
+    def of(cls, given: KeepState | bool | None) -> KeepState | None:
+        if isinstance(given, bool):
+            return cls() if given else None
+        if given is not None and not isinstance(given, KeepState):
+            raise UsageError(
+                f"keep_state must be True or a KeepState, got {given!r:.60}", option="keep_state"
+            )
+        return given
 
     def order(self, records: list[Record]) -> list[Record]:
         """Return the records in replay order."""
@@ -297,87 +302,72 @@ def replay(
     if isinstance(drafters, Iterator):
         drafters = list(drafters)
     given = {name: value for name, value in locals().items() if name not in NOT_OPTIONS}
-    names = asked_drafters(drafters)
-    if not names:
+    asked = asked_drafters(drafters)
+    if not asked:
         raise UsageError("drafters must name at least one", option="drafters")
+    curves = artifacts if isinstance(artifacts, Mapping) else None
     sources = given_sources(
         () if isinstance(artifacts, Mapping) else artifacts, datastores=datastores,
         frozen_table=frozen_table, bigram=bigram, unigram=unigram, history=history,
         history_tokens=history_tokens, store=store,
     )  # fmt: skip
-    if isinstance(artifacts, Mapping) and sources != Sources():
+    if curves is not None and sources != Sources():
         raise UsageError(
             "artifacts must be the only sources if they are curves, got others too",
             "leave out the others",
             option="artifacts",
         )
     check_types(bool, chain=chain, drop_leaked=drop_leaked)
-    require_list("budgets", budgets)
-    if not budgets or not all(isinstance(nodes, Integral) for nodes in budgets):
-        raise UsageError("budgets must be whole numbers of at least 1 each", option="budget")
-    for nodes in budgets:
-        require_between("budget", nodes, 1, MAX_BUDGET)
-    budgets = [int(nodes) for nodes in budgets]
+    budgets = _distinct_budgets(budgets)
     if limit is not None:
         require_between("limit", limit, 1)
-    if isinstance(keep_state, bool):
-        keep_state = KeepState() if keep_state else None
-    elif keep_state is not None and not isinstance(keep_state, KeepState):
-        raise UsageError(
-            f"keep_state must be True or a KeepState, got {keep_state!r:.60}", option="keep_state"
-        )
+    keep_state = KeepState.of(keep_state)
     require_template(template)
-    if not isinstance(artifacts, Mapping):
-        baseline = label_among(baseline, labels_of(names))
+    if curves is None:
+        baseline = label_among(baseline, [each.label for each in asked])
     if out is not None:
         require_package("matplotlib", "the folder of results")
         require_free(Path(out), _named_files(answers, questions, evidence), force=force)
     if html is not None:
         require_page(html, force=force)
-    if evidence is None:
-        questions = given["questions"] = pin_question_set(questions)
     recorded = None
     read_by: TokenizerRecord | TextTokenizer
-    if evidence is not None:
-        recorded = _open_record(evidence, answers or questions)
-        read_by, records, form = recorded.folder.tokenizer, recorded.answers(), None
-    else:
+    if evidence is None:
+        questions = given["questions"] = pin_question_set(questions)
         read_by, records, form = read_answers(
             answers, questions, model, template, format, columns, where, reporter
         )
+    else:
+        recorded = _open_record(evidence, answers or questions)
+        read_by, records, form = recorded.folder.tokenizer, recorded.answers(), None
     tokenizer = record_of(read_by)
     page = None if html is None else ReplayPage(html, read_by, reporter=reporter)
-    past = replace(sources.past, recorded=True)
+    sources = sources.recorded()
     if keep_state is not None:
-        past = replace(past, grows=True, prompts=keep_state.prompts)
-    chosen = partial(
-        _choose_drafter,
-        past=past,
-        tokenizer=tokenizer,
-        evidence=recorded is not None,
-        reporter=reporter,
+        past = replace(sources.past, grows=True, prompts=keep_state.prompts)
+        sources = replace(sources, past=past)
+    choose_one = partial(
+        _choose_drafter, tokenizer=tokenizer, evidence=recorded is not None, reporter=reporter
     )
     lines: list[Curve] = []
-    if isinstance(artifacts, Mapping):
-        choices, lines = _choose_by_curve(names, artifacts, chosen, reporter)
+    if curves is not None:
+        choices, lines = _choose_by_curve(asked, curves, sources, choose_one, reporter)
+    elif len(asked) == 1:
+        choices = [choose_one(asked[0], sources)]
     else:
-        choose_all = partial(_choose_all, names, sources, chosen)
-        choices = choose_all() if len(names) == 1 else choose_again_if_built(choose_all, reporter)
+        choices = choose_again_if_built(
+            lambda: [choose_one(each, sources) for each in asked], reporter
+        )
     if recorded is not None:
         _verify_by(recorded, model, reporter)
     records = records[:limit]
-    referring = count_references(records) > 0
-    lacking = {
-        choice.label: choice.missing(
-            evidence=recorded is not None, learns=keep_state is not None, references=referring
-        )
-        for choice in choices
-    }
-    for label, needs in lacking.items():
-        if needs:
-            reporter.note(f"{label} is not replayed: it {needs}")
-    if all(lacking.values()):
-        raise _nothing_to_replay(choices, lacking)
+    lacking = _report_lacking(
+        choices,
+        reporter,
+        evidence=recorded is not None,
+        learns=keep_state is not None,
+        references=count_references(records) > 0,
+    )
     baseline = label_among(baseline, [choice.label for choice in choices])
     if baseline is not None and (needs := lacking[baseline]):
         raise UsageError(
@@ -388,31 +378,16 @@ def replay(
     if keep_state is not None:
         records = keep_state.order(records)
     replays = []
-    verified = 0  # contexts that were not on record
     for choice in choices:
         if needs := lacking[choice.label]:
-            replays += [
-                Replay(choice.label, nodes, missing=needs) for nodes in dict.fromkeys(budgets)
-            ]
-            continue
-        usable = without_unusable_references(records, choice, reporter)
-        for nodes in dict.fromkeys(budgets):
-            reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "conversations")
-            try:
-                result = replay_drafter(
-                    choice.label, choice.load, usable, nodes,
-                    keep_state=keep_state is not None, chain=chain,
-                    recorded_evidence=recorded, vocabulary=tokenizer.vocabulary, reporter=reporter,
-                    watch=page.watch(choice.label) if page and nodes == budgets[0] else None,
-                )  # fmt: skip
-            finally:
-                if recorded is not None:
-                    verified += recorded.save()
-            result.bytes = sum(each.manifest.bytes for each in choice.opened)
-            result.sources, result.units = choice.builds, units
-            replays.append(result)
-    if verified:
-        reporter.note(f"the model verified {verified:,} contexts that were not on record")
+            replays += [Replay(choice.label, nodes, missing=needs) for nodes in budgets]
+        else:
+            replays += _replay_with_budgets(
+                choice, records, budgets, units, page, recorded,
+                keep_state=keep_state is not None, chain=chain, reporter=reporter,
+            )  # fmt: skip
+    if recorded is not None and recorded.added:
+        reporter.note(f"the model verified {recorded.added:,} contexts that were not on record")
     results = Replays(
         replays, leakage, None if form is None else form.name, lines,
         kept_state=keep_state is not None, units=units, baseline=baseline,
@@ -487,22 +462,78 @@ def _has_sessions(answers: Any, records: Sequence[Record]) -> bool:
     return not published and any(record.agent for record in records)
 
 
-def _nothing_to_replay(
-    choices: Sequence[DrafterChoice], lacking: Mapping[str, str | None]
-) -> NgramkitError:
+def _distinct_budgets(budgets: Sequence[int]) -> list[int]:
+    require_list("budgets", budgets)
+    if not budgets or not all(isinstance(nodes, Integral) for nodes in budgets):
+        raise UsageError("budgets must be whole numbers of at least 1 each", option="budget")
+    for nodes in budgets:
+        require_between("budget", nodes, 1, MAX_BUDGET)
+    return list(dict.fromkeys(int(nodes) for nodes in budgets))
+
+
+def _report_lacking(
+    choices: Sequence[DrafterChoice],
+    reporter: Reporter,
+    *,
+    evidence: bool,
+    learns: bool,
+    references: bool,
+) -> dict[str, str | None]:
+    """Return and report by label what a drafter lacks; raise if none can be replayed."""
+    lacking = {
+        choice.label: choice.missing(evidence=evidence, learns=learns, references=references)
+        for choice in choices
+    }
+    for label, needs in lacking.items():
+        if needs:
+            reporter.note(f"{label} is not replayed: it {needs}")
+    if not all(lacking.values()):
+        return lacking
     first = choices[0]
     if first.absent is not None:
-        return first.absent
-    return UsageError(
+        raise first.absent
+    raise UsageError(
         f"cannot replay {first.label}: {lacking[first.label]}", "give it, or name another drafter"
     )
 
 
+def _replay_with_budgets(
+    choice: DrafterChoice,
+    records: list[Record],
+    budgets: Sequence[int],
+    units: Units,
+    page: ReplayPage | None,
+    recorded: RecordedEvidence | None,
+    *,
+    keep_state: bool,
+    chain: bool,
+    reporter: Reporter,
+) -> list[Replay]:
+    """Replay with each budget. Contexts that the model verified are saved, even on Ctrl-C."""
+    records = without_unusable_references(records, choice, reporter)
+    replays = []
+    for nodes in budgets:
+        reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "conversations")
+        try:
+            result = replay_drafter(
+                choice.label, choice.load, records, nodes,
+                keep_state=keep_state, chain=chain, recorded_evidence=recorded,
+                vocabulary=choice.tokenizer.vocabulary, reporter=reporter,
+                watch=page.watch(choice.label) if page and nodes == budgets[0] else None,
+            )  # fmt: skip
+        finally:
+            if recorded is not None:
+                recorded.save()
+        result.bytes = sum(each.manifest.bytes for each in choice.opened)
+        result.sources, result.units = choice.builds, units
+        replays.append(result)
+    return replays
+
+
 def _choose_drafter(
-    drafter: Any,
+    asked: AskedDrafter,
     sources: Sources,
     *,
-    past: PastUse,
     tokenizer: TokenizerRecord,
     evidence: bool,
     reporter: Reporter,
@@ -512,24 +543,19 @@ def _choose_drafter(
 
         return load_model(tokenizer.id)
 
-    if drafts_from_evidence(drafter) and not evidence:
-        return absent_drafter(drafter, tokenizer)
+    if asked.needs_evidence and not evidence:
+        return DrafterChoice(asked.label, asked.spec, tokenizer)
     try:
-        return choose(drafter, tokenizer, replace(sources, past=past), reporter, load_model)
+        return choose(asked, tokenizer, sources, reporter, load_model)
     except MissingSourceError as error:
-        return absent_drafter(drafter, tokenizer, error)
-
-
-def _choose_all(
-    names: Sequence[Any], sources: Sources, chosen: Callable[[Any, Sources], DrafterChoice]
-) -> list[DrafterChoice]:
-    return drop_repeated([chosen(each, sources) for each in names])
+        return DrafterChoice(asked.label, asked.spec, tokenizer, absent=error)
 
 
 def _choose_by_curve(
-    names: Sequence[Any],
+    asked: Sequence[AskedDrafter],
     curves: Curves,
-    chosen: Callable[[str, Sources], DrafterChoice],
+    sources: Sources,
+    choose_one: Callable[[AskedDrafter, Sources], DrafterChoice],
     reporter: Reporter,
 ) -> tuple[list[DrafterChoice], list[Curve]]:
     """Choose each drafter once per artifact."""
@@ -545,16 +571,16 @@ def _choose_by_curve(
     short = short_names(list(by_place))
     choices: list[DrafterChoice] = []
     lines: list[Curve] = []
-    for drafter in dict.fromkeys(names):
-        if not isinstance(drafter, str):
+    for drafter in asked:
+        if drafter.make is not None:
             raise UsageError(
                 "drafters must be names if artifacts are curves, got an object", option="drafters"
             )
-        spec = DrafterSpec.parse(drafter)
+        spec = drafter.spec
         labels = {place: f"{spec} over {short[place]}" for place in by_place}
         for place, artifact in by_place.items():
             _require_drafts_from(spec, artifact)
-            choice = chosen(drafter, Sources.of(artifact))
+            choice = choose_one(drafter, replace(Sources.of(artifact), past=sources.past))
             choices.append(replace(choice, label=labels[place]))
         for name, several in opened.items():
             lines.append(Curve(str(spec), name, tuple(labels[each.where] for each in several)))

@@ -6,8 +6,10 @@ import pytest
 from choosing import MINE, chosen
 
 from ngramkit.basics.errors import UsageError
-from ngramkit.choose import DrafterChoice, drop_repeated, given_drafter
+from ngramkit.choose import DrafterChoice, choose
+from ngramkit.drafters.asked import asked_drafters
 from ngramkit.drafters.context import Context
+from ngramkit.drafters.sources import Sources
 from ngramkit.drafters.spec import DrafterSpec
 
 
@@ -53,11 +55,12 @@ def test_defaults_of_the_decoding_are_no_options_that_somebody_gave(tmp_path, mo
 
 def test_a_drafter_of_ones_own_takes_the_same_place():
     one = Context()
-    assert given_drafter(one, MINE).load() is one
-    made = given_drafter(Context, MINE)
+    assert choose(one, MINE, Sources()).load() is one
+    made = choose(Context, MINE, Sources())
     assert made.load() is not made.load()
-    assert (given_drafter(one, MINE).label, made.label) == ("Context", "Context")
+    assert (choose(one, MINE, Sources()).label, made.label) == ("Context", "Context")
     assert isinstance(made, DrafterChoice)
-    several = drop_repeated([made, given_drafter(Context, MINE), made])
-    assert [each.label for each in several] == ["Context", "Context-2", "Context-3"]
+    several = asked_drafters([Context, one, "context", Context])
+    labels = [choose(each, MINE, Sources()).label for each in several]
+    assert labels == ["Context", "Context-2", "context", "Context-3"]
     assert "Context" in repr(made)
