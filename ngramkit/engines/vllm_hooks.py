@@ -13,9 +13,8 @@ from typing import Any
 from ngramkit.basics.errors import NgramkitError, one_line
 from ngramkit.engines.check import require_usable
 from ngramkit.engines.vllm_front import Served, answer_counts, carry_texts, drafts_for
-from ngramkit.engines.vllm_options import is_ngramkit_wanted, require_supported
-
-RUNNER_MODULE = "vllm.v1.worker.gpu.model_runner"  # has `init_speculator` as a global
+from ngramkit.engines.vllm_options import require_supported
+from ngramkit.engines.vllm_plugin import RUNNER_MODULE, is_ngramkit_wanted
 
 
 def register_hooks() -> None:

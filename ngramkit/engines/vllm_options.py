@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 from ngramkit.basics.errors import UsageError, one_line
 from ngramkit.engines.check import require_fit
-from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
+from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.vllm_modes import V1_SETTING, choose_mode, why_not_v2
 from ngramkit.engines.vllm_server_options import additional_draft_config
 
 LOG = logging.getLogger("ngramkit")
-NGRAM_METHODS = ("ngram", "ngram_gpu")  # those that vLLM's own n-gram drafter serves in V2
-
-
-def is_ngramkit_wanted(vllm_config: Any) -> bool:
-    """Return whether ngramkit is asked to draft in place of vLLM's own n-gram drafter."""
-    speculative = vllm_config.speculative_config
-    return _is_configured(vllm_config) and getattr(speculative, "method", None) in NGRAM_METHODS
 
 
 def mode_of(vllm_config: Any) -> str:
@@ -57,8 +49,9 @@ def require_supported(vllm_config: Any, version: str) -> None:
 def draft_config(vllm_config: Any) -> DraftConfig:
     """Return NGRAMKIT_DRAFT, else "ngramkit" of --additional-config, else the defaults."""
     config = DraftConfig.from_environment()
-    if config is None:
-        config = additional_draft_config(_additional_config(vllm_config))
+    additional = getattr(vllm_config, "additional_config", None)
+    if config is None and isinstance(additional, dict):
+        config = additional_draft_config(additional)
     return DraftConfig() if config is None else config
 
 
@@ -71,17 +64,6 @@ def log_where_vllm_does() -> None:
         LOG.addHandler(handler)
     if LOG.level == logging.NOTSET:
         LOG.setLevel(theirs.getEffectiveLevel())
-
-
-def _is_configured(vllm_config: Any) -> bool:
-    return bool(os.environ.get(CONFIG_VARIABLE, "").strip()) or "ngramkit" in _additional_config(
-        vllm_config
-    )
-
-
-def _additional_config(vllm_config: Any) -> dict[str, Any]:
-    additional = getattr(vllm_config, "additional_config", None)
-    return additional if isinstance(additional, dict) else {}
 
 
 def _device_type(vllm_config: Any) -> str:

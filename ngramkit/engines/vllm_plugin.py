@@ -6,17 +6,84 @@ drafter. An error of the function stops vLLM.
 
 from __future__ import annotations
 
+import importlib
+import logging
+import os
+import sys
+from contextlib import suppress
+from functools import wraps
+from typing import Any
+
+from ngramkit.basics.errors import NgramkitError  # which the package imports too
+
+LOG = logging.getLogger("ngramkit")
+VARIABLE = "NGRAMKIT_DRAFT"  # CONFIG_VARIABLE, whose module may fail
+SPECULATORS_PACKAGE = "vllm.v1.worker.gpu.spec_decode"
+RUNNER_MODULE = "vllm.v1.worker.gpu.model_runner"  # has its `init_speculator` as a global
+NGRAM_METHODS = ("ngram", "ngram_gpu")  # those that vLLM's own n-gram drafter serves in V2
+
 
 def plugin() -> None:
     """Prepare vLLM to use ngramkit's speculator if it is asked for.
 
-    Raises ImportError if a part of ngramkit cannot be imported, else as `register_hooks`.
+    If ngramkit cannot be loaded, only servers that ask for its drafts stop, with an ImportError:
+    NGRAMKIT_DRAFT asks at once, --additional-config when vLLM has read its options. Raises as
+    `register_hooks`.
     """
     try:
         from ngramkit.engines.vllm_hooks import register_hooks
+
+        register_hooks()
+    except NgramkitError:
+        raise
     except Exception as error:
-        raise ImportError(
+        message = (
             f"cannot load ngramkit: {error}. Repair its installation, or leave it out of "
             "VLLM_PLUGINS."
-        ) from error
-    register_hooks()
+        )
+        if _is_asked_by_variable() or not _refuse_drafts(message):
+            raise ImportError(message) from error
+        LOG.warning("%s vLLM starts without it.", message)
+
+
+def _refuse_drafts(message: str) -> bool:
+    """Let vLLM fail where ngramkit is asked for drafts; False if it cannot be told.
+
+    Options are read in one process, and a speculator is made in workers.
+    """
+    try:
+        from vllm.config import VllmConfig
+    except ImportError:
+        return False
+
+    def refuse(owner: Any, name: str) -> None:
+        theirs = getattr(owner, name, None)
+        if theirs is None:
+            return
+
+        @wraps(theirs)
+        def checked(vllm_config: Any, *given: Any) -> Any:
+            made = theirs(vllm_config, *given)
+            if is_ngramkit_wanted(vllm_config):
+                raise ImportError(message)
+            return made
+
+        setattr(owner, name, checked)
+
+    refuse(VllmConfig, "__post_init__")
+    with suppress(ImportError):  # a version without Model Runner V2
+        refuse(importlib.import_module(SPECULATORS_PACKAGE), "init_speculator")
+    refuse(sys.modules.get(RUNNER_MODULE), "init_speculator")
+    return True
+
+
+def is_ngramkit_wanted(vllm_config: Any) -> bool:
+    """Return whether ngramkit is asked to draft in place of vLLM's own n-gram drafter."""
+    additional = getattr(vllm_config, "additional_config", None)
+    asked = isinstance(additional, dict) and "ngramkit" in additional
+    method = getattr(vllm_config.speculative_config, "method", None)
+    return (asked or _is_asked_by_variable()) and method in NGRAM_METHODS
+
+
+def _is_asked_by_variable() -> bool:
+    return bool(os.environ.get(VARIABLE, "").strip())

@@ -61,6 +61,7 @@ KNOWN = {
         "ngramkit/engines/sglang.py": ["importlib.import_module"],  # a module of sglang
         "ngramkit/engines/sglang_hooks.py": ["importlib.import_module"],  # the engine that runs it
         "ngramkit/engines/tensorrt_llm.py": ["importlib.import_module"],  # the same
+        "ngramkit/engines/vllm_plugin.py": ["importlib.import_module"],  # the same
         # None: the C library that is loaded
         "ngramkit/decode/packed_weights.py": ["ctypes.CDLL", "ctypes.CDLL"],
         "ngramkit/formats/replacing.py": ["ctypes.CDLL"],  # the same

@@ -605,14 +605,14 @@ def test_lora_of_the_head_is_refused_on_a_cpu(monkeypatch):
 
 def test_additional_config_asks_for_it_too(monkeypatch):
     monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
-    assert not vllm_options.is_ngramkit_wanted(options())
-    assert vllm_options.is_ngramkit_wanted(options(ngramkit={}))
-    assert not vllm_options.is_ngramkit_wanted(options(ngramkit={}, method="eagle"))
+    assert not vllm_plugin.is_ngramkit_wanted(options())
+    assert vllm_plugin.is_ngramkit_wanted(options(ngramkit={}))
+    assert not vllm_plugin.is_ngramkit_wanted(options(ngramkit={}, method="eagle"))
     vllm_options.require_supported(options(ngramkit={}), f"{VERSION}+cpu")
     with pytest.raises(UsageError, match="key 'drafer'"):
         vllm_options.require_supported(options(ngramkit={"drafer": "rest"}), VERSION)
     monkeypatch.setenv(CONFIG_VARIABLE, "{}")
-    assert vllm_options.is_ngramkit_wanted(options())
+    assert vllm_plugin.is_ngramkit_wanted(options())
 
 
 @pytest.fixture
@@ -668,6 +668,41 @@ def test_a_configuration_that_v2_does_not_run_fails_at_once(vllm_modules, monkey
         made(method="ngram_gpu")
     monkeypatch.delenv(CONFIG_VARIABLE)
     assert made(method="ngram_gpu").begun
+
+
+@pytest.mark.parametrize("broken", ["a module", "a hook"])
+def test_a_broken_installation_stops_servers_that_ask_for_drafts(
+    broken, vllm_modules, monkeypatch, caplog
+):
+    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
+    runner = vllm_modules[vllm_hooks.RUNNER_MODULE]
+    runner.init_speculator = vllm_modules["vllm.v1.worker.gpu.spec_decode"].init_speculator
+    if broken == "a module":
+        monkeypatch.setitem(sys.modules, "ngramkit.engines.vllm_hooks", None)
+    else:  # of a vLLM that ngramkit does not know
+        monkeypatch.setattr(vllm_hooks, "carry_texts", lambda: {}["a method"])
+    vllm_plugin.plugin()
+    assert "cannot load ngramkit: " in caplog.text
+    assert "vLLM starts without it." in caplog.text
+    made = vllm_modules["vllm.config"].VllmConfig
+    assert made().begun
+    assert made(ngramkit={}, method="eagle").begun
+    refused = r"cannot load ngramkit: .*\. Repair its installation"
+    with pytest.raises(ImportError, match=refused):
+        made(ngramkit={})
+    for name in ("vllm.v1.worker.gpu.spec_decode", vllm_hooks.RUNNER_MODULE):  # in workers
+        init = vllm_modules[name].init_speculator
+        assert init(options(), None, None) == "vLLM's own"
+        with pytest.raises(ImportError, match=refused):
+            init(options(ngramkit={}), None, None)
+    monkeypatch.setenv(CONFIG_VARIABLE, "{}")
+    with pytest.raises(ImportError, match=refused):
+        vllm_plugin.plugin()
+    if broken == "a module":
+        monkeypatch.delenv(CONFIG_VARIABLE)
+        monkeypatch.setitem(sys.modules, "vllm.config", None)  # nothing can be decided later
+        with pytest.raises(ImportError, match=refused):
+            vllm_plugin.plugin()
 
 
 def test_a_broken_installation_stops_vllm():
