@@ -133,8 +133,7 @@ def build_datastore(
         layout = _Layout.of(store)
 
         def build(out: Path, *, reporter: Reporter, force: bool) -> Datastore:
-            fill = _chosen_fill(layout, out, fills(layout.size))
-            plan = layout.plan(fill)
+            plan = _chosen_plan(store, out, fills(layout.size))
             if already_built(out, plan, reporter):
                 return Datastore.open(out)
             with ArtifactWriter(
@@ -146,6 +145,7 @@ def build_datastore(
                 private=store.manifest.private,
                 force=force,
             ) as writer:
+                fill = plan["parameters"]["shard_tokens"]
                 _sort_all(layout, fill, StageRunner(writer, runner, reporter))
                 writer.commit(
                     store.tokenizer,
@@ -172,13 +172,11 @@ def _default_fills(size: int, limit: int) -> list[int]:
     return list(dict.fromkeys(_even_shard_tokens(size, limit, least) for limit in limits))
 
 
-def _chosen_fill(layout: _Layout, out: Path, fills: Sequence[int]) -> int:
-    """Return the best of `fills`; an existing build keeps its own."""
-    for fill in fills:
-        plan = layout.plan(fill)
-        if already_built(out, plan) or in_progress(out, plan):
-            return fill
-    return fills[0]
+def _chosen_plan(store: TokenStore, out: Path, fills: Sequence[int]) -> dict[str, Any]:
+    """Return the plan of the best of `fills`; an existing build keeps its own."""
+    plans = [_build_plan(fill, store.manifest.build) for fill in fills]
+    known = (plan for plan in plans if already_built(out, plan) or in_progress(out, plan))
+    return next(known, plans[0])
 
 
 def _even_shard_tokens(size: int, limit: int, least: int = 1) -> int:
@@ -226,9 +224,6 @@ class _Layout:
     @property
     def size(self) -> int:
         return int(self.ends[-1])
-
-    def plan(self, fill: int) -> dict[str, Any]:
-        return _build_plan(fill, self.store.manifest.build)
 
     def shard_spans(self, fill: int) -> Iterator[ShardSpan]:
         """Yield spans of about `fill` tokens; only longer documents are cut."""

@@ -107,8 +107,10 @@ def tokenize(
     require_out(out, TokenStore.kind, force=force)
     with open_executor(executor, ray_address, workers, reporter) as runner:
         opened, tokenizer = _open_corpus_and_tokenizer(corpus, text, model, reporter)
-        build = partial(_build_tokens, opened, tokenizer, eos, shard_tokens, workers, runner)
-        return build_at(build, out, reporter=reporter, force=force)
+        plan = tokens_plan(opened, tokenizer, eos=eos, shard_tokens=shard_tokens)
+        build = partial(_build_tokens, opened, tokenizer, plan, workers, runner)
+        place = out or default_path(tokenizer.record.id, plan)
+        return build_at(build, place, reporter=reporter, force=force)
 
 
 def _open_corpus_and_tokenizer(
@@ -180,10 +182,11 @@ def token_store(
         return
     corpus, tokenizer = _open_corpus_and_tokenizer(source, options, model, reporter)
     plan = tokens_plan(corpus, tokenizer, eos=eos)
-    if not already_built(default_path(tokenizer.record.id, plan), plan):
+    path = default_path(tokenizer.record.id, plan)
+    if not already_built(path, plan):
         require_place(PlannedStore(plan["corpus"], tokenizer.record, build_id(plan)))
     store = _build_tokens(
-        corpus, tokenizer, eos, SHARD_TOKENS, None, executor, None, reporter=reporter, force=False
+        corpus, tokenizer, plan, None, executor, path, reporter=reporter, force=False
     )
     try:
         yield store
@@ -247,27 +250,24 @@ def parse_memory(memory: int | str | None) -> int | None:
 def _build_tokens(
     corpus: AnyCorpus,
     tokenizer: TextTokenizer,
-    eos: bool,
-    shard_tokens: int,
+    plan: Mapping[str, Any],
     workers: int | None,
     executor: Executor,
-    out: Path | None,
+    path: Path,
     *,
     reporter: Reporter,
     force: bool,
 ) -> TokenStore:
-    plan = tokens_plan(corpus, tokenizer, eos=eos, shard_tokens=shard_tokens)
-    path = out or default_path(tokenizer.record.id, plan)
     if already_built(path, plan, reporter):
         return TokenStore.open(path)
     private = is_private_corpus(plan["corpus"])
     with ArtifactWriter(
         path, TokenStore.kind, plan, inputs=corpus.places, private=private, force=force
     ) as writer:
-        record = tokenizer.record
-        ending = record.eos if eos else None
+        record, parameters = tokenizer.record, plan["parameters"]
+        ending = record.eos if parameters["eos"] else None
         dtype = token_dtype(record.vocabulary)
-        cutter = ShardCutter(writer, dtype, shard_tokens, positions=executor.local)
+        cutter = ShardCutter(writer, dtype, parameters["shard_tokens"], positions=executor.local)
         if kept := cutter.counts["documents"]:
             tokens = counted(cutter.counts["tokens"], "token")
             reporter.note(
@@ -282,7 +282,7 @@ def _build_tokens(
             batches = encode_parts(corpus, tokenizer, ending, stages, done)
         cutter.cut(batches)
         try:
-            _require_text(corpus, tokenizer, eos, cutter.counts)
+            _require_text(corpus, ending, cutter.counts)
         except InputError:
             writer.abandon()
             raise
@@ -295,14 +295,11 @@ def _build_tokens(
             facts["bad_records"] = corpus.skipped.records
             bad = counted(corpus.skipped.records, "bad record")
             reporter.note(f"skipped {bad}; the first: {corpus.skipped.first}")
-        parameters, counts = plan["parameters"], cutter.counts
-        writer.commit(record, parameters=parameters, corpus=facts, counts=counts)
+        writer.commit(record, parameters=parameters, corpus=facts, counts=cutter.counts)
     return TokenStore.open(path)
 
 
-def _require_text(
-    corpus: AnyCorpus, tokenizer: TextTokenizer, eos: bool, counts: Mapping[str, int]
-) -> None:
+def _require_text(corpus: AnyCorpus, ending: int | None, counts: Mapping[str, int]) -> None:
     documents, skipped = counts["documents"], corpus.skipped
     if not documents and skipped.records:
         bad = counted(skipped.records, "bad record")
@@ -317,7 +314,7 @@ def _require_text(
             "check corpus and split, or loosen sample, licenses, exclude, dedup or weights",
             option=("sample", "licenses", "exclude", "corpus", "split"),
         )
-    if counts["tokens"] == documents * (eos and tokenizer.record.eos is not None):
+    if counts["tokens"] == documents * (ending is not None):
         raise InputError(
             f"cannot tokenize {corpus.id}: it has no text in {counted(documents, 'document')}",
             "check its content, or choose another column",

@@ -367,7 +367,7 @@ def bench(
         if note := busy_note(used):
             reporter.note(note)
         words = {"model": prepared.name, "drafters": listed or labels, "baseline": baseline}
-        made_by = _provenance_of_call(given, words, contest, choices)
+        made_by = _provenance_of_call(given, words, contest, sources, choices)
         return write_results(
             contest, runs, plan, folder, made_by, reporter, missing, used, baseline
         )
@@ -377,6 +377,7 @@ def _provenance_of_call(
     given: Mapping[str, Any],
     words: Mapping[str, Any],
     contest: Bench,
+    sources: Sources,
     choices: Sequence[DrafterChoice],
 ) -> Provenance:
     """Return the provenance of the call with the parameters `given`; `words`: resolved ones."""
@@ -390,7 +391,7 @@ def _provenance_of_call(
         "bench", given,
         {**given_words(given, defaults, ()), **words},
         files=files, tokenizer=contest.model.tokenizer.record,
-        sources=options.sources(), choices=choices,
+        sources=sources, choices=choices,
         seeds={"sampling": options.sampling.seed},
         device=device_facts(contest.model.model),
     )  # fmt: skip
