@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.basics.models import named_model
+from ngramkit.basics.models import ModelRef, named_model
 from ngramkit.budget.model_files import read_facts
 from ngramkit.choose import DrafterChoice, choose
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
@@ -19,15 +18,30 @@ if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
 
 
-@dataclass(frozen=True)
+@dataclass
 class PendingModel:
     """A model's tokenizer and context (None: unknown); `load` loads it once."""
 
-    name: str
     options: DecodeOptions
+    name: str
     tokenizer: TextTokenizer
     context: int | None
-    load: Callable[[], LanguageModel]
+    model: LanguageModel | ModelRef  # a ModelRef until it is loaded
+
+    def load(self) -> LanguageModel:
+        if isinstance(self.model, ModelRef):
+            self.options.reporter.stage(f"loading {self.name}")  # torch and weights take seconds
+            from ngramkit.decode.load import load_weights
+
+            self.model = load_weights(
+                self.model,
+                self.tokenizer,
+                device=self.options.device,
+                dtype=self.options.dtype,
+                device_map=self.options.device_map,
+                trust_remote_code=self.options.trust_remote_code,
+            )
+        return self.model
 
     def decoder(self, choices: Sequence[DrafterChoice]) -> tuple[Decoder, list[DrafterChoice]]:
         """Load the model; return a decoder and the choices fitted to it.
@@ -55,32 +69,17 @@ def open_pending_model(options: DecodeOptions) -> PendingModel:
     """
     given: Any = options.model
     if hasattr(given, "tokenizer"):  # a LanguageModel
-        return PendingModel(given.name, options, given.tokenizer, given.context, lambda: given)
+        return PendingModel(options, given.name, given.tokenizer, given.context, given)
     ref = named_model(given, options.reporter)
     facts = read_facts(ref)
     if options.specache is not None and facts.layers is not None:
         options.specache.of_layers(facts.layers)
-
-    @functools.cache
-    def load() -> LanguageModel:
-        options.reporter.stage(f"loading {ref.name}")  # torch and the weights take seconds
-        from ngramkit.decode.load import load_weights
-
-        return load_weights(
-            ref,
-            tokenizer,
-            device=options.device,
-            dtype=options.dtype,
-            device_map=options.device_map,
-            trust_remote_code=options.trust_remote_code,
-        )
-
     tokenizer = load_tokenizer(ref, trust_remote_code=options.trust_remote_code)
-    return PendingModel(ref.name, options, tokenizer, facts.context, load)
+    return PendingModel(options, ref.name, tokenizer, facts.context, ref)
 
 
 def load_decoder(pending: PendingModel) -> tuple[Decoder, DrafterChoice]:
-    """Choose the drafter and load the model."""
+    """Choose the drafter and load the model, in this order. A SpeCache needs no drafter."""
     options = pending.options
     references = open_references(options.references, pending.tokenizer, options.reporter)
     drafter = options.drafter or (None if options.cache is None else "none")
