@@ -100,6 +100,8 @@ def say_forecast(results: Forecasts, out: Output) -> None:
     ]
     head = ["budget", "batch", "passes share", "time share", "tokens/step", "drafted",
             "accepted share", "draft us"]  # fmt: skip
+    if results.replayed.share < 1:
+        out.show(f"replayed: {results.replayed}")
     requests = counted(len(best.replay.names), "request")
     out.show(
         f"{requests}, while the batch is fullest ({best.output_share:.0%} of the output tokens); "

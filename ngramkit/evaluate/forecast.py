@@ -19,7 +19,7 @@ from ngramkit.basics.models import chosen_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Entries, Tabular
-from ngramkit.basics.terminal_text import counted
+from ngramkit.basics.terminal_text import counted, size_text
 from ngramkit.budget.model_files import read_size
 from ngramkit.budget.pass_times import REPORTED_SIZE, Cost, PassTimes, cost_shown, pass_times
 from ngramkit.choose import DrafterChoice, choose
@@ -34,6 +34,7 @@ from ngramkit.evaluate.replay import count_references, read_answers, without_unu
 from ngramkit.evaluate.replay_results import Replay, Tally
 from ngramkit.evaluate.simulated_server import Served, simulate_server
 from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
+from ngramkit.logs.read import NewestRequests
 
 if TYPE_CHECKING:
     from ngramkit.engines.batch import BatchDrafter
@@ -162,6 +163,36 @@ class Recorded(NamedTuple):
         return cls(shown or "the recorded model", model)
 
 
+class Replayed(NamedTuple):
+    """Which part of a log was replayed; sessions are those of agents."""
+
+    requests: int
+    requests_read: int  # in the files that were read
+    sessions_read: int = 0  # files
+    sessions_found: int = 0
+    bytes_read: int = 0  # of these files
+    bytes_found: int = 0
+
+    @property
+    def share(self) -> float:
+        """The share of the requests; files that were not read count by their bytes."""
+        read = self.bytes_read / self.bytes_found if self.bytes_found else 1.0
+        return read * self.requests / self.requests_read
+
+    def __str__(self) -> str:
+        text = f"{self.requests:,} of {counted(self.requests_read, 'request')}"
+        if self.sessions_read == self.sessions_found:
+            return text
+        return (
+            f"{text} in the newest {self.sessions_read:,} of "
+            f"{counted(self.sessions_found, 'session')} ({size_text(self.bytes_read)} of "
+            f"{size_text(self.bytes_found)})"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"share": self.share, **self._asdict()}
+
+
 def _by_kind(forecast: Forecast) -> str:
     """Return what each kind saves, the largest first."""
     tallies = sorted(forecast.by_kind().items(), key=lambda each: -each[1].tokens)
@@ -177,10 +208,12 @@ class Forecasts(Entries[Forecast], Tabular):
         drafter: str,
         concurrency: int,
         times: PassTimes,
+        replayed: Replayed,
         recorded: Recorded | None = None,
     ) -> None:
         super().__init__(results)
         self.drafter, self.concurrency, self.times = drafter, concurrency, times
+        self.replayed = replayed
         self.recorded = recorded  # of sessions
 
     @property
@@ -229,6 +262,7 @@ class Forecasts(Entries[Forecast], Tabular):
             "pass_cost": round(cost_shown(self.times), 6),
             "sentence": self.sentence,
             "note": self.note,
+            "replayed": self.replayed.to_dict(),
             "results": [each.to_dict() for each in self],
         }
 
@@ -241,6 +275,7 @@ class Forecasts(Entries[Forecast], Tabular):
         )  # fmt: skip
         notes = [f"{each.budget} nodes: {each.warning}" for each in self if each.warning]
         notes += [self.note] if self.note else []
+        notes += [f"replayed: {self.replayed}"] if self.replayed.share < 1 else []
         title = f"Forecasts of {self.drafter}, {counted(self.concurrency, 'request')} at once"
         return html_table(title, head, rows, [self.sentence, *notes])
 
@@ -318,9 +353,11 @@ def forecast(
     past = given.past.path
     if past is not None and not past.exists():
         raise InputError(f"no such history: {past}", "check the path", option="history")
+    selected = NewestRequests(most_chars)
     read_by, records, _ = read_answers(
-        files, None, model, template, format, columns, where, reporter, most_chars
+        files, None, model, template, format, columns, where, reporter, selected
     )
+    read = selected.left_out + sum(len(record.turns) for record in records)
     tokenizer, records = record_of(read_by), records[:limit]
     recorded = Recorded.of(records, tokenizer.id)
     if concurrency is None:
@@ -344,7 +381,11 @@ def forecast(
             records, engine, concurrency=concurrency, tokens=most, reporter=reporter
         )
         results.append(_estimate_savings(served, times, concurrency, most))
-    return Forecasts(results, choice.label, concurrency, times, recorded)
+    replayed = Replayed(
+        requests, read, selected.sessions_read, selected.sessions_found, selected.bytes_read,
+        selected.bytes_found,
+    )  # fmt: skip
+    return Forecasts(results, choice.label, concurrency, times, replayed, recorded)
 
 
 def _pass_times(cost: Cost, model: Any, reporter: Reporter) -> PassTimes:

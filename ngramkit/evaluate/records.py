@@ -47,7 +47,7 @@ from ngramkit.evaluate.statistics import Units
 from ngramkit.logs.conversations import find_predecessors
 from ngramkit.logs.files import LogFile
 from ngramkit.logs.hub import is_dataset
-from ngramkit.logs.read import read_log, sorted_by_time
+from ngramkit.logs.read import NewestRequests, read_log, sorted_by_time
 from ngramkit.logs.request import FilePlace, LoggedRequest, require_field
 from ngramkit.logs.request_tokenizer import RequestTokenizer
 
@@ -238,7 +238,7 @@ def read_records(
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
     where: Mapping[str, str] | None = None,
-    newest: int | None = None,
+    newest: NewestRequests | None = None,
     reporter: Reporter = SILENT,
 ) -> tuple[list[Record], Template | None]:
     """Return all conversations, and their prompts' template (None: used as they are).

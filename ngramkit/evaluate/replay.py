@@ -55,6 +55,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 from ngramkit.logs.files import log_files
 from ngramkit.logs.hub import is_dataset
+from ngramkit.logs.read import NewestRequests
 from ngramkit.remote.fetch import fetch_artifact
 
 DEFAULT_BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
@@ -635,7 +636,7 @@ def read_answers(
     columns: Mapping[str, str] | None,
     where: Mapping[str, str] | None,
     reporter: Reporter,
-    newest: int | None = None,
+    newest: NewestRequests | None = None,
 ) -> tuple[TokenizerRecord | TextTokenizer, list[Record], Template | None]:
     if answers is None:
         raise UsageError(

@@ -96,13 +96,25 @@ COPIED_REQUEST = "a request that another file holds, too (a rotated log may be a
 WHERE = ("model", "kind", "run", "name")  # fields that requests can be selected by
 
 
+@dataclass
+class NewestRequests:
+    """The limit of what is read of agents' sessions, and what it leaves out of a log."""
+
+    characters: int  # of the requests
+    left_out: int = 0  # requests of the files that were read, which `where` selects
+    sessions_read: int = 0  # files
+    sessions_found: int = 0
+    bytes_read: int = 0  # of these files
+    bytes_found: int = 0
+
+
 def read_log(
     files: Files,
     *,
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
     where: Mapping[str, str] | None = None,
-    newest: int | None = None,
+    newest: NewestRequests | None = None,
     reporter: Reporter = SILENT,
 ) -> Iterator[LoggedRequest]:
     """Yield every request of the files; folders are searched, `hf:ID` is a dataset of the Hub.
@@ -111,14 +123,18 @@ def read_log(
         format: A key of FORMATS; None recognizes the format of each file.
         columns: Names of a JSON log's columns by field (prompt, output, ...).
         where: Values by field of WHERE; other requests are not yielded.
-        newest: Read only the newest requests of agents' sessions, of this many characters, from the
-            newest files.
+        newest: Read only the newest requests of agents' sessions, from the newest files. It counts
+            what is left out.
 
     Counts unusable records by reason. Raises UsageError for an unknown format or field; InputError
     for a file that is missing, damaged or in no known format, and if no request remains.
     """
     named = _named_format(format, columns)
     wanted = _parse_conditions(where)
+
+    def is_wanted(request: LoggedRequest) -> bool:
+        return all(getattr(request, field) == value for field, value in wanted)
+
     skips = SkipReport()
     listed = log_files(files, reporter)
     formats: list[tuple[LogFile, LogFormat]] = []
@@ -146,11 +162,11 @@ def read_log(
         )
         read = form.read(lines)
         if newest is not None and form.name == "sessions":
-            read = _newest_requests(read, newest, reporter)
+            read = _newest_requests(read, newest, is_wanted, reporter)
         for found in read:
             if isinstance(found, SkippedRecord):
                 skips.add(found)
-            elif wanted and any(getattr(found, field) != value for field, value in wanted):
+            elif not is_wanted(found):
                 skips.not_selected += 1
             else:
                 models[found.model] += 1
@@ -173,7 +189,7 @@ def _is_elsewhere(request: LoggedRequest, places: dict[int, Path]) -> bool:
 
 
 def _files_by_format(
-    formats: Iterable[tuple[LogFile, LogFormat]], newest: int | None, reporter: Reporter
+    formats: Iterable[tuple[LogFile, LogFormat]], newest: NewestRequests | None, reporter: Reporter
 ) -> Iterator[tuple[LogFormat, list[LogFile]]]:
     """Yield files of one format that follow each other; all sessions at once, by their begin."""
     rest = [pair for pair in formats if pair[1].name != "sessions"]
@@ -185,8 +201,13 @@ def _files_by_format(
         yield form, [file for file, _ in group]
 
 
-def _newest_requests(found: Iterable[Found], most: int, reporter: Reporter) -> Iterator[Found]:
-    """Yield what is skipped, then the newest requests of `most` characters."""
+def _newest_requests(
+    found: Iterable[Found],
+    newest: NewestRequests,
+    is_wanted: Callable[[LoggedRequest], bool],
+    reporter: Reporter,
+) -> Iterator[Found]:
+    """Yield what is skipped, then the newest requests."""
     kept: deque[tuple[LoggedRequest, int]] = deque()
     size = dropped = 0
     for each in found:
@@ -196,9 +217,11 @@ def _newest_requests(found: Iterable[Found], most: int, reporter: Reporter) -> I
         said = each.prompt[-1].content if isinstance(each.prompt, MessagePrefix) else ""
         kept.append((each, len(said) + len(each.output)))
         size += kept[-1][1]
-        while size > most and len(kept) > 1:
-            size -= kept.popleft()[1]
+        while size > newest.characters and len(kept) > 1:
+            oldest, characters = kept.popleft()
+            size -= characters
             dropped += 1
+            newest.left_out += is_wanted(oldest)
     if dropped:
         reporter.note(
             f"keeping the newest {len(kept):,} of {counted(len(kept) + dropped, 'request')}"
@@ -208,18 +231,20 @@ def _newest_requests(found: Iterable[Found], most: int, reporter: Reporter) -> I
 
 
 def _newest_files(
-    pairs: list[tuple[LogFile, LogFormat]], most: int, reporter: Reporter
+    pairs: list[tuple[LogFile, LogFormat]], newest: NewestRequests, reporter: Reporter
 ) -> list[tuple[LogFile, LogFormat]]:
-    """Return the newest files, enough of them for `most` characters."""
+    """Return the newest files, enough of them for all characters."""
     sizes = [file.path.stat().st_size for file, _ in pairs]
     at, size = len(pairs), 0
-    while at and size < BYTES_PER_CHARACTER * most:
+    while at and size < BYTES_PER_CHARACTER * newest.characters:
         at -= 1
         size += sizes[at]
+    newest.sessions_read, newest.sessions_found = len(pairs) - at, len(pairs)
+    newest.bytes_read, newest.bytes_found = size, sum(sizes)
     if at:
         reporter.note(
-            f"reading the newest {len(pairs) - at:,} of {counted(len(pairs), 'session')}: "
-            f"{size_text(size)} of {size_text(sum(sizes))} (newest)"
+            f"reading the newest {newest.sessions_read:,} of {counted(len(pairs), 'session')}: "
+            f"{size_text(size)} of {size_text(newest.bytes_found)} (newest)"
         )
     return pairs[at:]
 

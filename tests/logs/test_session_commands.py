@@ -15,7 +15,7 @@ from ngramkit.corpus.chat import KNOWN, Message, Template
 from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.open import open_corpus
 from ngramkit.formats.history import History
-from ngramkit.logs.read import read_log
+from ngramkit.logs.read import NewestRequests, read_log
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.request_tokenizer import RequestTokenizer
 from ngramkit.logs.shared_prompts import Borders
@@ -185,7 +185,7 @@ def test_a_forecast_answers_for_ones_own_work(forecasts):
     assert found.to_dict()["note"] == found.note
 
 
-def test_only_the_newest_sessions_are_forecast(tmp_path):
+def test_only_the_newest_sessions_are_forecast(tmp_path, ngramkit_cli):
     names = [f"{number}.jsonl" for number in range(4)]
     for number, name in enumerate(names):
         rows = [
@@ -196,13 +196,40 @@ def test_only_the_newest_sessions_are_forecast(tmp_path):
         ]  # fmt: skip
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     notes = Notes()
-    found = [r.name for r in read_log(tmp_path, newest=500, reporter=notes)]
+    newest = NewestRequests(500)
+    found = [r.name for r in read_log(tmp_path, newest=newest, reporter=notes)]
     assert found == ["0"]
     assert "keeping the newest 1 of 4 requests" in notes
-    found = [r.name for r in read_log(tmp_path, newest=60, reporter=notes)]
+    assert (newest.left_out, newest.sessions_read, newest.sessions_found) == (3, 4, 4)
+    newest = NewestRequests(60)
+    found = [r.name for r in read_log(tmp_path, newest=newest, reporter=notes)]
     assert found == ["0"]
     assert "reading the newest 2 of 4 sessions" in notes
-    assert [r.name for r in read_log(tmp_path)] == ["3", "2", "1", "0"]
+    assert (newest.left_out, newest.sessions_read, newest.sessions_found) == (1, 2, 4)
+    newest = NewestRequests(500)
+    assert len(list(read_log(tmp_path, where={"name": "0"}, newest=newest))) == 1
+    assert newest.left_out == 0  # the others were not asked for
+
+    def replayed(**given):
+        found = ngramkit.forecast(tmp_path, model="demo", template="chatml", drafter="ssd", **given)
+        return found.to_dict()["replayed"], str(found.replayed)
+
+    sizes = [(tmp_path / name).stat().st_size for name in names]
+    found, text = replayed(newest=60)
+    assert found == {
+        "share": sum(sizes[:2]) / sum(sizes) / 2, "requests": 1, "requests_read": 2,
+        "sessions_read": 2, "sessions_found": 4,
+        "bytes_read": sum(sizes[:2]), "bytes_found": sum(sizes),
+    }  # fmt: skip
+    assert text.startswith("1 of 2 requests in the newest 2 of 4 sessions (")
+    assert replayed(limit=3)[0]["share"] == 0.75
+    assert (replayed()[0]["share"], replayed()[1]) == (1, "4 of 4 requests")
+    options = ["--model", "demo", "--template", "chatml", "--drafter", "ssd", "--newest", "60"]
+    quiet, shown = ngramkit_cli(
+        ["forecast", str(tmp_path), *options, "-q"], ["forecast", str(tmp_path), *options, "--json"]
+    )
+    assert f"replayed: {text} " in " ".join(quiet.out.split())
+    assert shown.json["replayed"] == found
 
 
 # Token ids of prompts that share messages.
