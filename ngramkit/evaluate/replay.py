@@ -347,27 +347,14 @@ def replay(
     if keep_state is not None:
         past = replace(sources.past, grows=True, prompts=keep_state.prompts)
         sources = replace(sources, past=past)
-    choose_one = partial(
-        _choose_drafter, tokenizer=tokenizer, evidence=recorded is not None, reporter=reporter
+    choices, lines = _choose_drafters(
+        asked, sources, curves, tokenizer, evidence=recorded is not None, reporter=reporter
     )
-    lines: list[Curve] = []
-    if curves is not None:
-        choices, lines = _choose_by_curve(asked, curves, sources, choose_one, reporter)
-    elif len(asked) == 1:
-        choices = [choose_one(asked[0], sources)]
-    else:
-        choices = choose_again_if_built(
-            lambda: [choose_one(each, sources) for each in asked], reporter
-        )
     if recorded is not None:
         _verify_by(recorded, model, reporter)
     records = records[:limit]
     lacking = _report_lacking(
-        choices,
-        reporter,
-        evidence=recorded is not None,
-        learns=keep_state is not None,
-        references=count_references(records) > 0,
+        choices, records, reporter, evidence=recorded is not None, learns=keep_state is not None
     )
     baseline = label_among(baseline, [choice.label for choice in choices])
     if baseline is not None and (needs := lacking[baseline]):
@@ -474,13 +461,14 @@ def _distinct_budgets(budgets: Sequence[int]) -> list[int]:
 
 def _report_lacking(
     choices: Sequence[DrafterChoice],
+    records: Sequence[Record],
     reporter: Reporter,
     *,
     evidence: bool,
     learns: bool,
-    references: bool,
 ) -> dict[str, str | None]:
     """Return and report by label what a drafter lacks; raise if none can be replayed."""
+    references = count_references(records) > 0
     lacking = {
         choice.label: choice.missing(evidence=evidence, learns=learns, references=references)
         for choice in choices
@@ -529,6 +517,24 @@ def _replay_with_budgets(
         result.sources, result.units = choice.builds, units
         replays.append(result)
     return replays
+
+
+def _choose_drafters(
+    asked: Sequence[AskedDrafter],
+    sources: Sources,
+    curves: Curves | None,
+    tokenizer: TokenizerRecord,
+    *,
+    evidence: bool,
+    reporter: Reporter,
+) -> tuple[list[DrafterChoice], list[Curve]]:
+    choose_one = partial(_choose_drafter, tokenizer=tokenizer, evidence=evidence, reporter=reporter)
+    if curves is not None:
+        return _choose_by_curve(asked, curves, sources, choose_one, reporter)
+    if len(asked) == 1:
+        return [choose_one(asked[0], sources)], []
+    choices = choose_again_if_built(lambda: [choose_one(each, sources) for each in asked], reporter)
+    return choices, []
 
 
 def _choose_drafter(
