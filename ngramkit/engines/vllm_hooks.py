@@ -14,7 +14,7 @@ from ngramkit.basics.errors import NgramkitError, one_line
 from ngramkit.engines.check import require_usable
 from ngramkit.engines.vllm_front import Served, answer_counts, carry_texts, drafts_for
 from ngramkit.engines.vllm_options import require_supported
-from ngramkit.engines.vllm_plugin import RUNNER_MODULE, is_ngramkit_wanted
+from ngramkit.engines.vllm_wanted import RUNNER_MODULE, is_ngramkit_wanted
 
 
 def register_hooks() -> None:

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 import sys
 from contextlib import suppress
 from functools import wraps
 from typing import Any
 
 from ngramkit.basics.errors import NgramkitError  # which the package imports too
+from ngramkit.engines.vllm_wanted import RUNNER_MODULE, is_asked_by_variable, is_ngramkit_wanted
 
 LOG = logging.getLogger("ngramkit")
-VARIABLE = "NGRAMKIT_DRAFT"  # CONFIG_VARIABLE, whose module may fail
 SPECULATORS_PACKAGE = "vllm.v1.worker.gpu.spec_decode"
-RUNNER_MODULE = "vllm.v1.worker.gpu.model_runner"  # has its `init_speculator` as a global
-NGRAM_METHODS = ("ngram", "ngram_gpu")  # those that vLLM's own n-gram drafter serves in V2
 
 
 def plugin() -> None:
@@ -41,7 +38,7 @@ def plugin() -> None:
             f"cannot load ngramkit: {error}. Repair its installation, or leave it out of "
             "VLLM_PLUGINS."
         )
-        if _is_asked_by_variable() or not _refuse_drafts(message):
+        if is_asked_by_variable() or not _refuse_drafts(message):
             raise ImportError(message) from error
         LOG.warning("%s vLLM starts without it.", message)
 
@@ -75,15 +72,3 @@ def _refuse_drafts(message: str) -> bool:
         refuse(importlib.import_module(SPECULATORS_PACKAGE), "init_speculator")
     refuse(sys.modules.get(RUNNER_MODULE), "init_speculator")
     return True
-
-
-def is_ngramkit_wanted(vllm_config: Any) -> bool:
-    """Return whether ngramkit is asked to draft in place of vLLM's own n-gram drafter."""
-    additional = getattr(vllm_config, "additional_config", None)
-    asked = isinstance(additional, dict) and "ngramkit" in additional
-    method = getattr(vllm_config.speculative_config, "method", None)
-    return (asked or _is_asked_by_variable()) and method in NGRAM_METHODS
-
-
-def _is_asked_by_variable() -> bool:
-    return bool(os.environ.get(VARIABLE, "").strip())

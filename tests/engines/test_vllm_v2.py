@@ -19,7 +19,7 @@ from test_vllm import VOCABULARY, released
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.engines import vllm_hooks, vllm_options, vllm_plugin
+from ngramkit.engines import vllm_hooks, vllm_options, vllm_plugin, vllm_wanted
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.formats.history import History
@@ -605,14 +605,14 @@ def test_lora_of_the_head_is_refused_on_a_cpu(monkeypatch):
 
 def test_additional_config_asks_for_it_too(monkeypatch):
     monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
-    assert not vllm_plugin.is_ngramkit_wanted(options())
-    assert vllm_plugin.is_ngramkit_wanted(options(ngramkit={}))
-    assert not vllm_plugin.is_ngramkit_wanted(options(ngramkit={}, method="eagle"))
+    assert not vllm_wanted.is_ngramkit_wanted(options())
+    assert vllm_wanted.is_ngramkit_wanted(options(ngramkit={}))
+    assert not vllm_wanted.is_ngramkit_wanted(options(ngramkit={}, method="eagle"))
     vllm_options.require_supported(options(ngramkit={}), f"{VERSION}+cpu")
     with pytest.raises(UsageError, match="key 'drafer'"):
         vllm_options.require_supported(options(ngramkit={"drafer": "rest"}), VERSION)
     monkeypatch.setenv(CONFIG_VARIABLE, "{}")
-    assert vllm_plugin.is_ngramkit_wanted(options())
+    assert vllm_wanted.is_ngramkit_wanted(options())
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.vllm_plugin import is_ngramkit_wanted
+from ngramkit.engines.vllm_wanted import is_ngramkit_wanted
 from ngramkit.logs.read import FORMATS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rl" / "README.md").read_text(encoding="utf-8")
