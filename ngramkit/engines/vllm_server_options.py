@@ -46,7 +46,8 @@ def effects_of_vllm_options(words: Sequence[str], config: DraftConfig | None) ->
     used = config or _additional_config_of(given)
     mode, runner = _mode_and_runner(given, version, configured=used is not None)
     yield from runner
-    if "async-scheduling" in read.false:
+    false = {name.replace("_", "-") for name in read.false}
+    if "async-scheduling" in false and given.async_scheduling is not False:
         yield (
             f"async-scheduling: false in {read.file} has no effect: vLLM leaves out what is false; "
             "write no-async-scheduling: true"

@@ -326,7 +326,7 @@ def test_a_file_of_options_is_read_as_by_vllm(monkeypatch, tmp_path):
     ]
     changed = effects("-tp", "1", "--config", str(file), "--no-async-scheduling")
     assert changed[0] == f"{V2}trimmed mode: --no-async-scheduling"
-    assert changed[2] == "in this mode these keys have no effect: budget"
+    assert changed[1] == "in this mode these keys have no effect: budget"
     assert not [line for line in changed if line.startswith("pass costs")]
     (own, _) = effects("--config", str(file), "--additional-config", "{}")
     assert own.startswith("ngramkit does not draft, but vLLM's own")
