@@ -309,6 +309,14 @@ def run_table(group: str, environment: Path, runner: Path, given: Any) -> Iterat
 # A server.
 
 
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+OF_SCHEMA = chat(
+    "Describe a person as JSON.",
+    max_tokens=24,
+    response_format={"type": "json_schema", "json_schema": {"name": "p", "schema": SCHEMA}},
+)
+
+
 class Server(ServerProcess):
     """`vllm serve` on Model Runner V2, or on V1 without `runner`."""
 
@@ -339,13 +347,10 @@ class Server(ServerProcess):
 
     def answers(self) -> dict[str, str]:
         """Return the answers to requests of every kind, by name."""
-        properties = {"name": {"type": "string"}}
-        schema = {"type": "object", "properties": properties, "required": ["name"]}
-        form = {"type": "json_schema", "json_schema": {"name": "p", "schema": schema}}
         bodies = {
             **{question: chat(question, max_tokens=32) for question in QUESTIONS},
             "without drafts": chat(QUESTIONS[1], max_tokens=24, vllm_xargs={"ngramkit": False}),
-            "a schema": chat("Describe a person as JSON.", max_tokens=24, response_format=form),
+            "a schema": OF_SCHEMA,
             # vLLM refuses n = 2 at temperature 0.
             "n = 2": chat(QUESTIONS[1], max_tokens=24, temperature=1, top_k=1, n=2, seed=1),
             "beams": chat(QUESTIONS[2], max_tokens=8, use_beam_search=True, n=2),
@@ -361,12 +366,12 @@ class Server(ServerProcess):
         )
         return found
 
-    def check_texts(self, answer: str) -> Iterator[str]:
-        """Ask QUESTIONS[2] again with its answer, as `texts` returns it, as a prediction.
+    def check_texts(self, answers: Mapping[str, str]) -> Iterator[str]:
+        """Ask again with predictions: the answer itself, and a text that only a schema helps.
 
         Yield what is wrong.
         """
-        body = {"model": MODEL, **chat(QUESTIONS[2], max_tokens=32)}
+        answer, body = answers[QUESTIONS[2]], {"model": MODEL, **chat(QUESTIONS[2], max_tokens=32)}
         written = json.loads(answer)[0][0]
         prediction = {"type": "content", "content": [{"type": "text", "text": written}]}
         whole = self.post(CHATS, {**body, "prediction": prediction})
@@ -381,6 +386,16 @@ class Server(ServerProcess):
         plain = self.post(CHATS, body)["usage"].get("completion_tokens_details") or {}
         if "accepted_prediction_tokens" in plain:
             yield "usage reports a prediction that was not given"
+        own = json.loads(answers["a schema"])[0][0]
+        for content in (own, "Some other text."):
+            said = {"model": MODEL, **OF_SCHEMA, "prediction": {**prediction, "content": content}}
+            whole = self.post(CHATS, said)
+            details = whole["usage"]["completion_tokens_details"] or {}
+            print(f"usage with a prediction and a schema: {details}", flush=True)
+            if texts([whole])[0] != answers["a schema"]:
+                yield "a server answers otherwise with a prediction and a schema"
+            if (details.get("accepted_prediction_tokens", -1) > 0) != (content == own):
+                yield "usage counts tokens of a schema's template as predicted"
         for wrong in ({"prediction": 5}, {"vllm_xargs": {"ngramkit_reference": [1.5]}}):
             try:
                 self.post(CHATS, {**body, **wrong})
@@ -399,7 +414,7 @@ def try_server(environment: Path, runner: Path, work: Path) -> Iterator[str]:
             with Server(environment, runner, work, speculative, words) as server:
                 written.append(server.answers())
                 if speculative is not None:
-                    yield from server.check_texts(written[0][QUESTIONS[2]])
+                    yield from server.check_texts(written[0])
                 counts, log = prometheus_sums(server.get("metrics")), server.log.read_text()
         steps = counts["vllm:iteration_tokens_total_count"]
         drafted = counts.get("vllm:spec_decode_num_draft_tokens_total", 0.0)
