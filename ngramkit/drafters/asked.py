@@ -29,7 +29,7 @@ class AskedDrafter:
 
     @classmethod
     def of(cls, drafter: Any) -> AskedDrafter:
-        """Raise UsageError for an unknown drafter or option, and for other objects."""
+        """Resolve a drafter. Raises UsageError for an unknown name or option, and other objects."""
         if isinstance(drafter, AskedDrafter):
             return drafter
         if isinstance(drafter, str):
