@@ -203,9 +203,11 @@ class Recorded(Copies):
         return self.marks
 
     def wait(self, mark):
+        assert 1 <= mark <= self.marks
         self.log.append(("wait", mark))
 
     def wait_here(self, mark):
+        assert 1 <= mark <= self.marks
         self.log.append(("wait here", mark))
 
 

@@ -109,7 +109,8 @@ class PairStore:
             return self._parts
         self._room = max(self._room, end + end // 4 if self._parts is not None else end)
         old = self._parts
-        self._copies.wait_here(self._written)
+        if old is not None:
+            self._copies.wait_here(self._written)
         parts = []
         for i, new in enumerate((keys, values)):
             part = cpu_memory(new, (new.shape[0], self._room, new.shape[2]), new.dtype)
