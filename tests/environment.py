@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache"))  # see kernels.code_folder
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # a GPU would be the default device
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes share the cores
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -115,10 +115,9 @@ def measure(
     After the first round, a warm-up, longer contexts are skipped if time is short. `seconds` 0:
     LEAST_ROUNDS of everything. Raises NgramkitError if fewer rounds fit.
     """
-    import torch
-
     from ngramkit.decode.load import device_facts
     from ngramkit.decode.packed_weights import packed_weights_of
+    from ngramkit.decode.passes import model_passes
     from ngramkit.decode.verifiers import verify_mode
 
     verify = "chain" if verify_mode(model.model) == "chain" else "tree"
@@ -129,7 +128,7 @@ def measure(
     verifiers: dict[int, Verifier] = {}
     times: dict[tuple[int, int], list[float]] = {}  # by context and size
     rounds, first_round = 0, 0.0
-    with packed_weights_of(model.model), torch.inference_mode():
+    with packed_weights_of(model.model), model_passes():
         for context in fitting:
             if verifiers and end - time.perf_counter() < 2 * LEAST_ROUNDS * first_round:
                 reporter.note(f"contexts from {context:,} tokens on are left out: too little time")

@@ -30,6 +30,7 @@ from ngramkit.decode.packed_weights import (
     packed_weights_of,
     unpacked,
 )
+from ngramkit.decode.passes import model_passes
 from ngramkit.decode.result import Clock, Decoded
 from ngramkit.decode.threads import Threads
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
@@ -187,7 +188,7 @@ def in_lockstep(
             run.clock.resume()
             run.step()
 
-    with torch.inference_mode():
+    with model_passes():
         try:
             for run in runs:
                 run.clock.resume()
@@ -238,7 +239,7 @@ def _distance_to_best(decoder: Decoder, prompt: TokenArray, tokens: TokenArray) 
     model, sampling = decoder.model, decoder.options.sampling
     whole = np.concatenate([prompt, tokens]).astype(np.int64)
     ids = torch.from_numpy(whole).to(model.model.device)[None]
-    with torch.inference_mode():
+    with model_passes():
         logits = model.model(input_ids=ids, use_cache=False).logits[:, -1]
         kind, scores = torch.finfo(logits.dtype), logits.float()
         if applied_settings(model, sampling):
@@ -327,7 +328,7 @@ def _write_by_generate(
         model.register_forward_hook(after),
     )
     try:
-        with torch.inference_mode():
+        with model_passes():
             whole = model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),

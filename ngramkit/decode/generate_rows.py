@@ -16,6 +16,7 @@ from ngramkit.decode.base import Choose, Tops
 from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.loop import Run
 from ngramkit.decode.packed_weights import packed_weights_of
+from ngramkit.decode.passes import model_passes
 from ngramkit.decode.request import Request
 from ngramkit.decode.sampling import best_and_tops
 from ngramkit.drafters.base import Drafter
@@ -58,7 +59,7 @@ def decode_rows(
         request = replace(request, choice=_Logits(), eos=frozenset(), stop=stop)
         runs.append(decoder.start(request, drafter))
     going = torch.ones(len(runs), dtype=torch.bool, device=ids.device)
-    with packed_weights_of(decoder.model.model), torch.inference_mode():
+    with packed_weights_of(decoder.model.model), model_passes():
         try:
             for run in runs:
                 run.clock.resume()

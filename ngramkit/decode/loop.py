@@ -15,6 +15,7 @@ import torch
 from ngramkit.decode.accept import AcceptedPath
 from ngramkit.decode.base import Choose, Sink, Verifier
 from ngramkit.decode.ends import reason_to_end
+from ngramkit.decode.passes import model_passes
 from ngramkit.decode.request import Request
 from ngramkit.decode.result import Clock, Decoded, work_clock
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence
@@ -27,7 +28,7 @@ def decode(
 ) -> Decoded:
     """Return what is written until an end or Ctrl-C."""
     run = Run(verifier, drafter, request, sink)
-    with torch.inference_mode():
+    with model_passes():
         try:
             run.begin()
             while not run.ended_by:

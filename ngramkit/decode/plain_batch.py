@@ -13,6 +13,7 @@ import torch
 
 from ngramkit.decode.generation import generate_options
 from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.passes import model_passes
 from ngramkit.decode.sampling import MOST_SEED, Sampling
 from ngramkit.drafters.base import TokenArray
 
@@ -37,7 +38,7 @@ def write_batch(
         mask[row, longest - len(prompt) :] = 1
     device = model.model.device
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), torch.inference_mode():
+    with torch.random.fork_rng(devices=devices), model_passes():
         torch.manual_seed(sampling.seed)
         written = model.model.generate(
             torch.from_numpy(ids).to(device),

@@ -229,18 +229,18 @@ class VerifyingModel:
         self._prompt = self._tokens = NO_TOKENS  # of the open request; tokens its verifier has read
 
     def after_prompt(self, prompt: TokenArray) -> TopK:
-        import torch
+        from ngramkit.decode.passes import model_passes
 
-        with torch.inference_mode():
+        with model_passes():
             self._verifier = self._decoder.open(prompt)
             self._prompt = self._tokens = prompt
             return _top_k(self._verifier.prefill(prompt))
 
     def after_draft(self, prompt: TokenArray, written: TokenArray, tree: DraftTree) -> TopK:
-        import torch
+        from ngramkit.decode.passes import model_passes
 
         tokens = np.concatenate([prompt, written[:-1]])
-        with torch.inference_mode():
+        with model_passes():
             return _top_k(self._having_read(prompt, tokens).verify(int(written[-1]), tree))
 
     def _having_read(self, prompt: TokenArray, tokens: TokenArray) -> ResumableVerifier:
