@@ -492,8 +492,9 @@ def variables(given: Mapping[str, str]) -> Iterator[None]:
         del os.environ[name]
 
 
-def main(group: str, folder: str, result: str) -> None:
-    """Run a group's rows; write what was found after each."""
+def main(group: str, folder: str, result: str, options: str = "{}") -> None:
+    """Run a group's rows; write what was found after each. `options` replace those of OPTIONS."""
+    OPTIONS.update(json.loads(options))
     model, found = tiny_model(Path(folder)), {}
     answers: dict[str, Any] = {}
     for name, row in GROUPS[group].items():
