@@ -207,21 +207,20 @@ def _newest_requests(
     is_wanted: Callable[[LoggedRequest], bool],
     reporter: Reporter,
 ) -> Iterator[Found]:
-    """Yield what is skipped, then the newest requests."""
+    """Yield what is skipped or not selected, then the newest requests."""
     kept: deque[tuple[LoggedRequest, int]] = deque()
     size = dropped = 0
     for each in found:
-        if isinstance(each, SkippedRecord):
+        if isinstance(each, SkippedRecord) or not is_wanted(each):
             yield each
             continue
         said = each.prompt[-1].content if isinstance(each.prompt, MessagePrefix) else ""
         kept.append((each, len(said) + len(each.output)))
         size += kept[-1][1]
         while size > newest.characters and len(kept) > 1:
-            oldest, characters = kept.popleft()
-            size -= characters
+            size -= kept.popleft()[1]
             dropped += 1
-            newest.left_out += is_wanted(oldest)
+    newest.left_out += dropped
     if dropped:
         reporter.note(
             f"keeping the newest {len(kept):,} of {counted(len(kept) + dropped, 'request')}"
