@@ -39,7 +39,10 @@ class BatchBudget:
         self.cost, self._corrects = cost, corrects
         self.price = cost if isinstance(cost, int | float) else 0.0  # of a drafted token, in tokens
         self.lookup = 0.0  # the time of drafting for a request, in tokens
-        self._measured = PassCosts(np.ones(MAX_DRAFTED + 1)) if learns else None
+        # By numbers of requests, which may cost differently.
+        self._measured = (
+            PassCosts(np.ones(MAX_DRAFTED + 1), trusts_neighbours=False) if learns else None
+        )
         self._begun = {0}  # sizes of timed passes
         self._places = np.zeros(1)  # log2(n + 1) of numbers of drafted tokens
         self._drafting: deque[float] = deque(maxlen=RECENT_PASSES)  # seconds

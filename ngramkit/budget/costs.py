@@ -46,10 +46,15 @@ def costs_of(model: Any, verify: str, profile: Profile | None = None) -> PassCos
 
 
 class PassCosts:
-    """The measured costs of a model's passes; `prior`, float64[rows + 1], applies until then."""
+    """The measured costs of a model's passes; `prior`, float64[rows + 1], applies until then.
 
-    def __init__(self, prior: Costs) -> None:
-        self._prior = prior
+    A length that is new starts from the times of the nearest one. Without `trusts_neighbours` these
+    are forgotten at the first pass with a draft, which comes after one without, and another one
+    without comes when all latest passes had drafts and were slow.
+    """
+
+    def __init__(self, prior: Costs, *, trusts_neighbours: bool = True) -> None:
+        self._prior, self._trusts_neighbours = prior, trusts_neighbours
         self._by_context: dict[int, _ContextTimes] = {}
         self.drafting: dict[str, deque[float]] = {}  # seconds of the latest drafts, by drafter
         self.learnt = self.kept = 0  # passes learnt, and passes written to disk
@@ -103,6 +108,8 @@ class PassCosts:
         `reach` is tried if it would be the best at its least possible cost, and its expected loss
         is covered: by `credit`, and by the time since it ran.
         """
+        if not self._trusts_neighbours and self._after(length).is_slower_since_plain:
+            return 0  # either the machine is slower, or drafts are dearer
         best, most, found = float(np.max(values)), 0.0, None
         for rows, age in self.untried(length):
             if rows > min(reach, int(sizes[-1])):
@@ -130,7 +137,8 @@ class PassCosts:
         """Return the most rows to verify: twice those of the largest timed pass."""
         after = self._after(length)
         largest = max(after.passes, default=0)
-        return (2 * largest or 1) if 0 in after.passes else 0
+        known = 0 in after.passes and (self._trusts_neighbours or after.has_run(0))
+        return (2 * largest or 1) if known else 0
 
     def learn(self, rows: int, length: int, seconds: float) -> None:
         self.learnt += 1
@@ -164,7 +172,9 @@ class PassCosts:
         if place not in self._by_context:
             nearest = min(self._by_context, key=lambda other: abs(other - place), default=None)
             self._by_context[place] = (
-                _ContextTimes() if nearest is None else self._by_context[nearest].moved()
+                _ContextTimes()
+                if nearest is None
+                else self._by_context[nearest].moved(forget=not self._trusts_neighbours)
             )
         return self._by_context[place]
 
@@ -186,21 +196,35 @@ class _ContextTimes:
     """
 
     def __init__(
-        self, times: Mapping[int, float] = MappingProxyType({}), pace: float = 1.0
+        self,
+        times: Mapping[int, float] = MappingProxyType({}),
+        pace: float = 1.0,
+        *,
+        forget: bool = False,
     ) -> None:
-        self.pace = pace
+        self.pace = self._plain_pace = pace  # now, and at the last pass without a draft
         self.passes: dict[int, Samples] = {  # by size
             size: deque(([seconds] for _ in range(ENOUGH_PASSES)), RECENT_PASSES)
             for size, seconds in times.items()
         }
+        self._borrowed = set(times) if forget else set[int]()  # sizes to forget
         self._window: deque[_Timed] = deque(maxlen=2 * ENOUGH_PASSES - 1)
         self._last_run = dict.fromkeys(times, 0)  # number of the pass, by size
         self._now = 0
         self._medians: dict[int, float] = {}  # of sizes that no pass has changed since
         self._cached: Costs | None = None  # until the next pass
 
-    def moved(self) -> _ContextTimes:
-        return _ContextTimes({size: self.typical(size) for size in self.passes}, self.pace)
+    def moved(self, *, forget: bool) -> _ContextTimes:
+        times = {size: self.typical(size) for size in self.passes}
+        return _ContextTimes(times, self.pace, forget=forget)
+
+    def has_run(self, size: int) -> bool:
+        return self._last_run.get(size, 0) > 0
+
+    @property
+    def is_slower_since_plain(self) -> bool:
+        """Whether the pace fell since the last pass without a draft."""
+        return self.pace > (1 + MAX_SPREAD) * self._plain_pace
 
     def typical(self, size: int) -> float:
         if size not in self._medians:
@@ -217,6 +241,7 @@ class _ContextTimes:
 
     def learn(self, rows: int, seconds: float) -> None:
         size = size_class(rows)
+        self._forget_borrowed(with_draft=size > 0)
         self._now += 1
         self._last_run[size] = self._now
         own = self.passes.setdefault(size, deque(maxlen=RECENT_PASSES))
@@ -228,10 +253,19 @@ class _ContextTimes:
         if len(self._window) >= ENOUGH_PASSES:
             units = [timed.ratio for timed in self._window if timed.size == 0]
             self.pace = median(units or [timed.ratio for timed in self._window])
+            if units:
+                self._plain_pace = self.pace
             amid = self._window[-ENOUGH_PASSES]
             amid.sample[0] = amid.seconds / self.pace
             self._medians.pop(amid.size, None)
         self._cached = None
+
+    def _forget_borrowed(self, *, with_draft: bool) -> None:
+        for size in [each for each in self._borrowed if (each > 0) == with_draft]:
+            self._borrowed.remove(size)
+            del self.passes[size]
+            del self._last_run[size]
+            self._medians.pop(size, None)
 
     def costs(self, prior: Costs) -> Costs:
         """Return measured costs; other sizes: the prior, scaled as the measured sizes around."""

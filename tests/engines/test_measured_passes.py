@@ -210,3 +210,49 @@ def test_learnt_times_keep_the_shape_of_the_formula():
         assert budget.cut_chains([np.full(8, 0.1, np.float32)]) == [0]
         budget.step([8])
         assert budget.cut_chains([np.full(8, 0.9, np.float32)]) == [8]
+
+
+def passes_with_drafts(budget, requests, passes, seconds, chance=0.8, seed=0):
+    """Serve requests that write until `passes` are over; return which passes had drafts.
+
+    `seconds(i, drafted)`: the time of the i-th pass. Scores are right: `chance` for each token
+    after right ones.
+    """
+    random, found = np.random.default_rng(seed), []
+    scores = (chance ** np.arange(1, 9)).astype(np.float32)
+    for i in range(passes):
+        budget.step([8] * requests, 100.0, requests)
+        sizes = budget.cut_chains([scores] * requests)
+        found.append(sum(sizes) > 0)
+        accepted = [min(int(random.geometric(1 - chance)) - 1, size) for size in sizes]
+        budget.observe([scores[:size] for size in sizes], accepted)
+        took = seconds(i, sum(sizes)) * (1 + 0.05 * random.standard_normal())
+        budget.learn(TimedPass(requests, sum(sizes), took))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_drafts_that_pay_for_one_request_stop_for_eight_where_they_are_dear(seed):
+    budget = BatchBudget(PRIOR, learns=True)
+    alone = passes_with_drafts(
+        budget, 1, 60, lambda _, drafted: 0.36 + (0.1 if drafted else 0.0), seed=seed
+    )
+    assert sum(alone) > 40
+    together = passes_with_drafts(
+        budget, 8, 120, lambda _, drafted: 0.7 + (2.3 if drafted else 0.0), seed=seed
+    )
+    assert not together[0]
+    assert sum(together) < 10
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_drafts_stop_when_they_become_dear_and_go_on_when_the_machine_becomes_slow(seed):
+    for dearer, slower, stops in ((9.0, 0.0, True), (0.0, 9.0, False)):
+        budget = BatchBudget(PRIOR, learns=True)
+
+        def seconds(i, drafted, dearer=dearer, slower=slower):
+            return 1.0 + (i >= 60) * (slower + (dearer if drafted else 0.0))
+
+        drafts = passes_with_drafts(budget, 2, 160, seconds, seed=seed)
+        assert sum(drafts[:60]) > 50
+        assert (sum(drafts[60:]) < 20) == stops
