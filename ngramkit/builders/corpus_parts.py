@@ -122,7 +122,7 @@ def encode_parts(
         )
         for number, part in enumerate(parts)
     ]
-    with closing(stages.in_order("tokenize", tasks, "parts", scratch=True)) as finished:
+    with closing(stages.run_missing_in_order("tokenize", tasks, "parts", scratch=True)) as finished:
         for task in finished:
             facts = stages.facts(task.file)
             encoded = EncodedPart.read(stages.writer.partial / task.file, facts, marking)

@@ -347,10 +347,10 @@ class StageRunner(NamedTuple):
 
         Files of a `scratch` stage are deleted at the end of the build.
         """
-        for _ in self.in_order(name, tasks, unit, scratch=scratch):
+        for _ in self.run_missing_in_order(name, tasks, unit, scratch=scratch):
             pass  # only their files matter
 
-    def in_order(
+    def run_missing_in_order(
         self,
         name: str,
         tasks: Sequence[Task],

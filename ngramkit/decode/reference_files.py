@@ -14,7 +14,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
 
 Reference = str | Path | Sequence[int]  # text, a text file, or token ids
-MAX_REFERENCE_BYTES = 4 << 20  # bytes of a reference file; encoding takes 30 times as much memory
+MAX_REFERENCE_FILE_BYTES = 4 << 20  # encoding takes 30 times as much memory
 
 
 def open_references(
@@ -48,7 +48,7 @@ def _reference_ids(reference: Reference, tokenizer: TextTokenizer) -> Any:
 
 def read_reference(file: Path) -> str:
     raw = read_given(
-        file, MAX_REFERENCE_BYTES, too_long="give the part that the answer will repeat"
+        file, MAX_REFERENCE_FILE_BYTES, too_long="give the part that the answer will repeat"
     )
     try:
         text = raw.decode("utf-8-sig")

@@ -48,17 +48,17 @@ class TextStream:
             return ""
         text = self._decode(self._ids)
         open_end = REPLACEMENT if text.endswith(REPLACEMENT) else ""
-        return self._show(text, open_end)
+        return self._take_new_text(text, open_end)
 
     def rest(self) -> str:
         """Return the held-back text, with replacement characters for an incomplete character."""
-        return self._show(self._decode(self._ids), "")
+        return self._take_new_text(self._decode(self._ids), "")
 
     @property
     def pending(self) -> str:
         return self._run.decode("utf-8", "ignore")
 
-    def _show(self, text: str, open_end: str) -> str:
+    def _take_new_text(self, text: str, open_end: str) -> str:
         self._run.clear()
         self._in_run = False
         if text == self._before[0]:

@@ -25,7 +25,7 @@ IDS_KEY = "ngramkit_reference_ids"  # all texts' ids, as vLLM's front end adds t
 TEMPLATE_KEY = "ngramkit_templates"  # texts of its tools, as front ends add them
 TEMPLATE_IDS_KEY = "ngramkit_template_ids"
 PREDICTION_KEY = "ngramkit_prediction"  # OpenAI's `prediction`: its text, in workers its ids
-MAX_REFERENCE_BYTES = 1 << 18  # of a request's texts; an id counts as ID_BYTES
+MAX_REQUEST_TEXT_BYTES = 1 << 18  # of a request's texts; an id counts as ID_BYTES
 ID_BYTES = 4
 MOST_RUNNING = 1 << 22  # tokens in the texts of all running requests
 KEPT_TEMPLATES = 32  # sorted templates, since an agent's requests have the same tools
@@ -39,13 +39,13 @@ def given_texts(*values: Any, id_bytes: int = ID_BYTES) -> list[str | list[int]]
 
     `id_bytes`: bytes that an id counts as; 1 for ids of texts whose bytes were counted before.
 
-    Raises UsageError for other values and for more than MAX_REFERENCE_BYTES.
+    Raises UsageError for other values and for more than MAX_REQUEST_TEXT_BYTES.
     """
     texts = [part for value in values for part in _reference_parts(value) if len(part)]
     size = sum(len(t.encode()) if isinstance(t, str) else id_bytes * len(t) for t in texts)
-    if size > MAX_REFERENCE_BYTES:
+    if size > MAX_REQUEST_TEXT_BYTES:
         raise UsageError(
-            f"{REFERENCE_KEY} must have at most {MAX_REFERENCE_BYTES:,} bytes, got {size:,}",
+            f"{REFERENCE_KEY} must have at most {MAX_REQUEST_TEXT_BYTES:,} bytes, got {size:,}",
             "Give the parts that matter.",
             option=REFERENCE_KEY,
         )

@@ -14,7 +14,7 @@ from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.progress import Reporter
 from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.loop import decode
-from ngramkit.decode.reference_files import MAX_REFERENCE_BYTES, read_reference
+from ngramkit.decode.reference_files import MAX_REFERENCE_FILE_BYTES, read_reference
 from ngramkit.decode.request import Request
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.verify_tree import TreeVerifier
@@ -134,7 +134,7 @@ def test_those_that_cannot_use_them_are_refused_before_a_model_is_loaded(demo):
         (b"", "must not be empty"),
         (b"a\0b", "got binary data"),
         (b"\xff\xfe\x01", "as UTF-8"),
-        (b"a" * (MAX_REFERENCE_BYTES + 1), "has more than 4,194,304 bytes"),
+        (b"a" * (MAX_REFERENCE_FILE_BYTES + 1), "has more than 4,194,304 bytes"),
         (None, "No such file"),
     ],
 )

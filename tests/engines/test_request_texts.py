@@ -67,7 +67,7 @@ def test_other_values_are_refused(value):
 
 
 def test_texts_are_bounded_in_bytes():
-    most = request_texts.MAX_REFERENCE_BYTES
+    most = request_texts.MAX_REQUEST_TEXT_BYTES
     assert given_texts("x" * most)
     for value in ("é" * most, ["x" * most, "x"], [1] * most):
         with pytest.raises(UsageError, match="must have at most 262,144 bytes, got"):
@@ -76,7 +76,7 @@ def test_texts_are_bounded_in_bytes():
 
 def test_a_text_of_the_largest_size_is_used_whatever_its_tokens():
     """The front end counts a text's bytes; each may be a token."""
-    batch, most = made(), request_texts.MAX_REFERENCE_BYTES
+    batch, most = made(), request_texts.MAX_REQUEST_TEXT_BYTES
     encoded = join_with_separator(
         token_ids(given_texts("a" * most), lambda text: [1, 2] * (len(text) // 2), VOCABULARY)
     )
