@@ -17,8 +17,8 @@ from ngramkit.basics.untrusted import read_given
 
 FILE_OPTION = "--config"
 SUFFIXES = (".yaml", ".yml")
-MAX_FILE_BYTES = 1 << 20
-MAX_VALUE_CHARACTERS = 1 << 20  # of an object: a YAML alias may name it often
+MAX_FILE_BYTES = 1 << 16
+MAX_CHARACTERS = 1 << 20  # of all options: a YAML alias may name an object often
 
 
 class GivenOptions(NamedTuple):
@@ -40,7 +40,13 @@ def read_options(words: Sequence[str]) -> GivenOptions:
         raise UsageError(f"options must name one config file, got {got}", option="options")
     name = words[at + 1]
     values = _read_values(Path(name))
-    read = [word for key, value in values.items() for word in _words_of(key, value)]
+    read, size = list[str](), 0
+    for key, value in values.items():
+        for word in _words_of(key, value):
+            read.append(word)
+            size += len(word)
+            if size > MAX_CHARACTERS:
+                raise _unreadable(key)
     false = tuple(key for key, value in values.items() if value is False)
     return GivenOptions([*read, *words[:at], *words[at + 2 :]], false, name)
 
@@ -77,26 +83,30 @@ def _words_of(key: str, value: Any) -> Iterator[str]:
     if value is False or value == []:
         return
     yield f"--{key}"
-    if isinstance(value, dict):
-        yield _as_json(key, value)
-    elif isinstance(value, list):
-        yield from map(str, value)
-    elif value is not True:
-        yield str(value)
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, dict | list):
+            yield _as_json(key, each)
+        elif value is not True:
+            yield str(each)
 
 
-def _as_json(key: str, value: dict[Any, Any]) -> str:
-    text = ""
+def _as_json(key: str, value: dict[Any, Any] | list[Any]) -> str:
+    parts, size = list[str](), 0
     try:
         for part in json.JSONEncoder(default=str).iterencode(value):
-            text += part
-            if len(text) > MAX_VALUE_CHARACTERS:
+            parts.append(part)
+            size += len(part)
+            if size > MAX_CHARACTERS:
                 break
         else:
-            return text
+            return "".join(parts)
     except (TypeError, ValueError, RecursionError):  # other keys than texts; an object in itself
         pass
-    raise InputError(
-        f"cannot read {visible(key, 40)} of the config file: it is not a JSON object of at most "
-        f"{MAX_VALUE_CHARACTERS:,} characters"
+    raise _unreadable(key)
+
+
+def _unreadable(key: str) -> InputError:
+    return InputError(
+        f"cannot read {visible(key, 40)} of the config file: it must be JSON, and all options at "
+        f"most {MAX_CHARACTERS:,} characters"
     )
