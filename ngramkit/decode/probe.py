@@ -30,6 +30,7 @@ from ngramkit.decode.length_limits import LENGTH_BEFORE_SCALING, rope_edges, rot
 from ngramkit.decode.load import context_of, digest_of, software_facts
 from ngramkit.decode.masks import TreeMasks
 from ngramkit.decode.packed_weights import devices_of
+from ngramkit.decode.passes import model_passes
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier, takes_positions
 from ngramkit.drafters.base import DraftTree
@@ -137,7 +138,7 @@ def _model_digest(model: Any) -> str:
 
 def agrees_with_plain_passes(model: Any, kind: Kind) -> bool:
     """Probe `kind`; errors of the model mean False, except torch.OutOfMemoryError."""
-    with torch.inference_mode():
+    with model_passes():
         try:
             if not _agrees_in_turn(model, kind):
                 return False
