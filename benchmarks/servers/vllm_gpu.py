@@ -17,7 +17,6 @@ ids, so that most drafts are wrong.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import multiprocessing
 import os
@@ -33,6 +32,7 @@ from typing import Any, NamedTuple
 from benchmarks import markdown
 from benchmarks._figures import write_figures
 from benchmarks.load import MODELS
+from benchmarks.servers import vllm_watch
 from benchmarks.servers.tiny_models import tiny_model
 from benchmarks.servers.vllm_rows import (
     ASYNC,
@@ -44,6 +44,7 @@ from benchmarks.servers.vllm_rows import (
     prompts,
     variables,
 )
+from benchmarks.servers.vllm_table import differing, iterations
 from benchmarks.servers.vllm_v2 import IN_PROCESS, PLAIN, check, check_disk, run_group
 
 COMMAND = "python -m benchmarks.servers.vllm_gpu"
@@ -65,11 +66,15 @@ REQUESTS = (1, 8, 64, 256)
 SLOTS, TOKENS, PROMPT, IDS = 8, 128, 64, 64
 SPECULATIVE = {**NGRAM, "num_speculative_tokens": SLOTS}
 ADAPTIVE = {**SPECULATIVE, "enable_adaptive_verification": True}
-NONE = "no drafts"
+NONE, SYNCHRONOUS = "no drafts", "no drafts, synchronous"
+SCHEDULING_HEAD = (
+    "requests at once", "asynchronous, tokens/s", "synchronous, tokens/s",
+    "asynchronous over synchronous",
+)  # fmt: skip
 # Name -> speculative configuration, NGRAMKIT_DRAFT, options.
 ENGINES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     NONE: (None, None, ASYNC),
-    "no drafts, synchronous": (None, None, SYNC),
+    SYNCHRONOUS: (None, None, SYNC),
     "vLLM's `ngram`": (SPECULATIVE, None, ASYNC),
     "ngramkit, fixed": (SPECULATIVE, {}, ASYNC),
     "ngramkit, trimmed": (SPECULATIVE, {}, SYNC),
@@ -80,6 +85,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "random": {"temperature": 1.0, "seed": 1},
 }
 CHOSEN = ("Qwen3-8B, dense", "Qwen3-30B-A3B, 8 of 128 experts")
+
+
+Timed = dict[str, dict[int, dict[str, Any]]]  # by engine and number of requests
 
 
 class Answered(NamedTuple):
@@ -118,11 +126,17 @@ def main() -> None:
             figures = {"gpu": gpu(), "head": TEXTS_HEAD, "rows": text_rows(found)}
             write_figures("vllm_gpu_texts", COMMAND, figures)
     if "times" in given.parts:
-        rows = [row for name in given.models for row in time_model(name, given)]
+        timed = {name: time_engines(name, given) for name in given.models}
+        rows = [row for name, engines in timed.items() for row in time_rows(name, engines)]
+        failures += sum("failed" in row for row in rows)
         head = ["model", "requests", "drafts", *heads()]
         print(markdown(head, rows))
         if given.write:
             write_figures("vllm_gpu", COMMAND, {"gpu": gpu(), "head": head, "rows": rows})
+            if SYNCHRONOUS in given.engines:
+                rows = scheduling_rows(timed[given.models[0]])
+                figures = {"gpu": gpu(), "head": SCHEDULING_HEAD, "rows": rows}
+                write_figures("vllm_gpu_scheduling", COMMAND, figures)
     raise SystemExit(failures > 0)
 
 
@@ -164,7 +178,7 @@ def text_rows(found: Mapping[str, dict[str, Any]]) -> list[list[str]]:
         for name, each in engines.items():
             if name == "failed" or each is plain or "none" in name.split():
                 continue
-            same = sum(each["texts"].get(key) == text for key, text in plain["texts"].items())
+            same = len(plain["texts"]) - differing(plain["texts"], each["texts"])
             counts = (plain["steps"], each["steps"], each["drafted"], each["accepted"])
             equal = f"{same} of {len(plain['texts'])}"
             rows.append([f"{group}: {name}", equal, *(f"{count:.0f}" for count in counts)])
@@ -177,15 +191,29 @@ def heads() -> list[str]:
     ]  # fmt: skip
 
 
-def time_model(name: str, given: argparse.Namespace) -> list[list[str]]:
-    """Return a row for each number of requests and each engine."""
+def time_engines(name: str, given: argparse.Namespace) -> Timed:
+    """Return what each engine measured, by numbers of requests."""
     folder = config_folder(given.work / "sizes" / name.split(",")[0], MODELS[name])
-    found: dict[str, dict[int, dict[str, Any]]] = {}
+    found: Timed = {}
     for engine in dict.fromkeys([NONE, *given.engines]):
         found[engine] = in_process(folder, engine)
         print(f"{name}, {engine}: {json.dumps(found[engine])}", flush=True)
         if len(found[NONE]) < len(REQUESTS):
             raise SystemExit("vLLM does not serve without drafts; its log is above")
+    return found
+
+
+def scheduling_rows(found: Timed) -> list[list[str]]:
+    """Compare the two ways of scheduling without drafts."""
+    rows = []
+    for requests, each in found[SYNCHRONOUS].items():
+        ahead, waiting = (Answered(*of["repeated"]).rate for of in (found[NONE][requests], each))
+        rows.append([str(requests), f"{ahead:,.0f}", f"{waiting:,.0f}", f"{ahead / waiting:.2f}"])
+    return rows
+
+
+def time_rows(name: str, found: Timed) -> list[list[str]]:
+    """Return a row for each number of requests and each engine."""
     rows = []
     for requests in REQUESTS:
         for engine, each in found.items():
@@ -243,11 +271,7 @@ def serve(told: Any, folder: Path, engine: str) -> None:
             found["host"] = (waited / calls, drafting / calls) if calls else (0, 0)
             told.send((requests, found))
         told.close()
-        shutdown = getattr(llm.llm_engine.engine_core, "shutdown", None)
-        if shutdown is not None:
-            shutdown()
-        del llm
-        gc.collect()
+        llm.llm_engine.engine_core.shutdown()
 
 
 def config_folder(folder: Path, config: Mapping[str, Any]) -> Path:
@@ -316,25 +340,13 @@ def answer(llm: Any, requests: int, sampling: Mapping[str, Any]) -> Answered:
 
 def counts(llm: Any) -> tuple[int, float, float]:
     """Return iterations, drafted tokens and accepted tokens so far."""
-    metrics = llm.get_metrics()
-    steps = sum(each.count for each in metrics if each.name == "vllm:iteration_tokens_total")
-    found = counted(metrics)
-    return steps, found["drafted"], found["accepted"]
+    found = counted(llm.get_metrics())
+    return iterations(llm), found["drafted"], found["accepted"]
 
 
 def host_times(llm: Any) -> tuple[int, float, float]:
-    """Return calls, seconds waited for the device and seconds drafting so far."""
-    [found] = llm.collective_rpc(of_speculator)
+    [found] = llm.collective_rpc(vllm_watch.host_times)
     return found  # type: ignore[no-any-return]
-
-
-def of_speculator(worker: Any) -> tuple[int, float, float]:
-    runner = getattr(getattr(worker, "worker", worker), "model_runner", None)
-    speculator: Any = getattr(runner, "speculator", None)
-    if not hasattr(speculator, "requests"):
-        return 0, 0.0, 0.0
-    counts = speculator.batch.statistics
-    return counts.calls, speculator.waited, counts.seconds
 
 
 if __name__ == "__main__":

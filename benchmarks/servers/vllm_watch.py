@@ -1,6 +1,6 @@
 """What a Speculator drafts in a worker of vLLM's, compared with fresh drafters.
 
-`start` and `report` are sent to every worker by `collective_rpc`.
+`start`, `report` and `host_times` are sent to every worker by `collective_rpc`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,15 @@ def report(worker: Any, texts: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what was counted; None if ngramkit does not draft in this worker."""
     speculator = _speculator(worker)
     return None if speculator is None else speculator.watched.report(texts)
+
+
+def host_times(worker: Any) -> tuple[int, float, float]:
+    """Return the Speculator's calls, seconds waited for the device and seconds drafting so far."""
+    speculator = _speculator(worker)
+    if speculator is None:
+        return 0, 0.0, 0.0
+    counts = speculator.batch.statistics
+    return counts.calls, speculator.waited, counts.seconds
 
 
 def _speculator(worker: Any) -> Any:
