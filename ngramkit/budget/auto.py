@@ -25,11 +25,10 @@ from ngramkit.budget.costs import (
 )
 from ngramkit.budget.pause import Pause
 from ngramkit.drafters.base import DraftTree
-from ngramkit.kernels.draft_cut import (
+from ngramkit.kernels.acceptance_record import (
     RUN_CLASSES,
     SHARE_CLASSES,
     chances,
-    cut_draft,
     expected_tokens,
     update_record,
 )
@@ -121,34 +120,32 @@ class AutoBudget:
     ) -> tuple[DraftTree, int]:
         scored = tree.parents, tree.scores, self._state.record, self._trust, self._run
         chance = chances(*scored)
+        order = np.argsort(-chance, kind="stable")
+        likeliest = chance[order]
         sizes = (replayed or 0) + np.arange(len(tree) + 1)
         if self._rows:
-            sizes = expected_tokens(tree.parents, chance, replayed or 0)
+            sizes = expected_tokens(tree.parents, order, replayed or 0)
         sizes = np.minimum(sizes, self.costs.most)
         costs = alone[sizes]
         if replayed is not None:
-            costs = costs + self._repeats(alone, chance, replayed)
+            costs = costs + self._repeats(alone, likeliest, replayed)
         credit, reach = self._state.pause.credit, self.costs.reach(self._length)
         costs[1:][sizes[1:] > reach] = np.inf
-        earned = np.concatenate([[0.0], np.cumsum(-np.sort(-chance))])
+        earned = np.concatenate([[0.0], np.cumsum(likeliest)])
         values = earned - self.rate * (costs - costs[0])
-        trial = self.costs.trial(self._length, sizes, values, alone, self.rate, credit, reach)
-        if trial is not None:  # no other size is allowed
-            costs = np.full(len(costs), np.inf)
-            costs[trial] = 0.0
-        kept, parents = cut_draft(*scored, costs, self.rate)
-        self._kept = max(len(kept), self._kept // 2)
-        size = int(sizes[len(kept)])
-        if len(kept) == len(tree):
-            return tree, size
-        return DraftTree(tree.token_ids[kept], parents, tree.scores[kept], tree.source[kept]), size
+        count = self.costs.trial(self._length, sizes, values, alone, self.rate, credit, reach)
+        if count is None:
+            count = int(np.argmax(values))
+        self._kept = max(count, self._kept // 2)
+        # Chances fall along paths, so the parents of the likeliest nodes are among them.
+        kept = tree if count == len(tree) else tree.subtree(np.sort(order[:count]))
+        return kept, int(sizes[count])
 
-    def _repeats(self, alone: Costs, chance: npt.NDArray[np.float32], replayed: int) -> Costs:
+    def _repeats(self, alone: Costs, likeliest: npt.NDArray[np.float32], replayed: int) -> Costs:
         """Return the next pass's cost of replay for 0, 1, ... draft nodes, float64[n + 1].
 
         Models with recurrent layers repeat accepted tokens unless the whole draft was accepted.
         """
-        likeliest = -np.sort(-chance)
         fails = 1 - likeliest if not self._rows else np.ones_like(likeliest)
         repeated = np.minimum(replayed + 1 + np.cumsum(likeliest), self.costs.most)
         again = np.interp(repeated, np.arange(len(alone)), alone) - alone[0]
@@ -195,6 +192,5 @@ def _state_of(drafter: object) -> DrafterState:
 def compile_kernels() -> None:
     parents, tokens = np.array([-1, 0], np.int32), np.array([1, 2], np.int32)
     scores, record = np.array([0.5, 0.2], np.float32), DrafterState().record
-    cut_draft(parents, scores, record, CALIBRATED, 0, np.linspace(1.0, 2.0, 3), 1.5)
     chances(parents, scores, record, CALIBRATED, 0)
     update_record(tokens, parents, scores, tokens, record, FADE_PER_PASS, 0)

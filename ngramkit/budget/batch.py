@@ -16,7 +16,7 @@ from ngramkit.budget.costs import FADE_PER_PASS, RECENT_PASSES, PassCosts, usual
 from ngramkit.budget.pass_timer import TimedPass
 from ngramkit.budget.pass_times import PassTimes
 from ngramkit.budget.pause import TRIAL_SHARE, Pause
-from ngramkit.kernels.draft_cut import SCORE_WEIGHT
+from ngramkit.kernels.acceptance_record import SCORE_WEIGHT
 
 Scores = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,7 @@ class EdgeVerifier:
     def fit(self, tree: DraftTree, budget: int) -> DraftTree:
         room = self._edges.room(self.length)
         if room is not None and len(tree) > room:
-            tree = DraftTree(*(getattr(tree, field.name)[:room] for field in fields(tree)))
+            tree = tree.first(room)
         fit: Callable[[DraftTree, int], DraftTree] | None = getattr(self._verifier, "fit", None)
         return tree if fit is None else fit(tree, budget)
 

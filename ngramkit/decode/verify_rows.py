@@ -100,6 +100,5 @@ class ChainVerifier(BatchVerifier):
 
     def fit(self, tree: DraftTree, budget: int) -> DraftTree:
         """Cut a draft to that path, as long as a pass can verify."""
-        nodes = best_path(tree.parents, tree.scores, budget - len(self._cache.replayed), 0.0)
-        parents = np.arange(-1, len(nodes) - 1, dtype=np.int32)
-        return DraftTree(tree.token_ids[nodes], parents, tree.scores[nodes], tree.source[nodes])
+        room = budget - len(self._cache.replayed)
+        return tree.subtree(best_path(tree.parents, tree.scores, room, 0.0))

@@ -74,9 +74,17 @@ class DraftTree:
         kept = self.token_ids < vocabulary
         for node, parent in enumerate(self.parents.tolist()):
             kept[node] &= parent < 0 or kept[parent]
-        place = np.append(np.cumsum(kept, dtype=np.int32) - 1, np.int32(-1))  # the root's is -1
+        return self.subtree(np.flatnonzero(kept))
+
+    def subtree(self, nodes: npt.NDArray[np.integer[Any]]) -> DraftTree:
+        """Return the tree of these nodes, ascending; their parents must be among them."""
+        place = np.full(len(self) + 1, -1, np.int32)  # the last is the root's
+        place[nodes] = np.arange(len(nodes))
         return DraftTree(
-            self.token_ids[kept], place[self.parents[kept]], self.scores[kept], self.source[kept]
+            self.token_ids[nodes],
+            place[self.parents[nodes]],
+            self.scores[nodes],
+            self.source[nodes],
         )
 
     def accepted_nodes(self, written: Iterable[int]) -> list[int]:

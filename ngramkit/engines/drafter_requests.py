@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +15,7 @@ from ngramkit.drafters.checked import drafts_of
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts, start_with_references
 from ngramkit.engines.blend_source import RequestSource
-from ngramkit.kernels.draft_cut import RUN_CLASSES, SHARE_CLASSES, chances, update_record
+from ngramkit.kernels.acceptance_record import RUN_CLASSES, SHARE_CLASSES, chances, update_record
 from ngramkit.kernels.tree_paths import best_path
 
 NODES_PER_CHAIN_TOKEN = 4  # nodes of the tree per token of the chain that is its best path
@@ -129,9 +130,7 @@ class DrafterRequest:
     def chain(self, length: int, cost: float) -> DraftTree:
         """Return the tree's best path if each token costs `cost` passes."""
         tree = self.tree(NODES_PER_CHAIN_TOKEN * length)
-        scores = tree.scores
         if self._shares and len(tree):
-            scores = chances(tree.parents, scores, self._record, SHARES_OF_MATCHES, self._run)
-        path = best_path(tree.parents, scores, length, cost)
-        parents = np.arange(-1, len(path) - 1, dtype=np.int32)
-        return DraftTree(tree.token_ids[path], parents, scores[path], tree.source[path])
+            scored = tree.parents, tree.scores, self._record, SHARES_OF_MATCHES, self._run
+            tree = replace(tree, scores=chances(*scored))
+        return tree.subtree(best_path(tree.parents, tree.scores, length, cost))

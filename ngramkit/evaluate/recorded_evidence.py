@@ -156,9 +156,7 @@ def _leading_to(tree: DraftTree, missing: list[bool]) -> DraftTree:
     for node in range(len(tree) - 1, -1, -1):
         if kept[node] and tree.parents[node] >= 0:
             kept[tree.parents[node]] = True
-    place = np.append(np.cumsum(kept, dtype=np.int32) - 1, np.int32(-1))  # the last is the root's
-    parents = place[tree.parents][kept]
-    return DraftTree(tree.token_ids[kept], parents, tree.scores[kept], tree.source[kept])
+    return tree.subtree(np.flatnonzero(kept))
 
 
 class RequestRows:

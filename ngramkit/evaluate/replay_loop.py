@@ -127,9 +127,7 @@ def draft_chain(drafts: Callable[[int], DraftTree], length: int) -> DraftTree:
     from ngramkit.kernels.tree_paths import best_path
 
     tree = drafts(CHAIN_WIDTH * length)
-    path = best_path(tree.parents, tree.scores, length, 0.0)
-    parents = np.arange(-1, len(path) - 1, dtype=np.int32)
-    return DraftTree(tree.token_ids[path], parents, tree.scores[path], tree.source[path])
+    return tree.subtree(best_path(tree.parents, tree.scores, length, 0.0))
 
 
 def _accept_tokens(

@@ -64,13 +64,9 @@ class WatchedPass:
     def of(cls, tree: DraftTree, accepted: Sequence[int], written: int) -> WatchedPass:
         if len(tree) <= MAX_NODES:
             return cls(written, tree, accepted, 0)
-        kept = sorted({*range(MAX_NODES), *accepted})
-        place = np.full(len(tree) + 1, -1, np.int32)  # the last is the root's
-        place[kept] = np.arange(len(kept))
-        smaller = DraftTree(
-            tree.token_ids[kept], place[tree.parents[kept]], tree.scores[kept], tree.source[kept]
-        )
-        return cls(written, smaller, place[list(accepted)].tolist(), len(tree) - len(kept))
+        kept = np.union1d(np.arange(MAX_NODES), np.array(accepted, np.int64))
+        places = np.searchsorted(kept, accepted).tolist()
+        return cls(written, tree.subtree(kept), places, len(tree) - len(kept))
 
 
 @dataclass

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from auto_budgets import auto_of
+from hypothesis import given, settings, strategies as st
+from twins.acceptance_record import corrected_scores, most_worthwhile
 
 from ngramkit.budget.auto import AutoBudget
 from ngramkit.budget.costs import MAX_NODES, PassCosts
@@ -39,6 +41,22 @@ def test_a_cut_tree_is_a_tree_of_the_same_paths():
     assert cut.parents.tolist() == [-1, 0, 1]
     assert cut.scores.tolist() == tree.scores[[1, 3, 4]].tolist()
     assert cut.source.tolist() == [1, 3, 4]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.floats(0, 1))
+def test_no_other_part_of_a_draft_is_worth_more_than_what_is_kept(data, price):
+    parents = [data.draw(st.integers(-1, i - 1)) for i in range(data.draw(st.integers(1, 9)))]
+    scores = [data.draw(st.floats(0, 1, width=32)) for _ in parents]
+    kept = auto_of(price).cut(tree_of(list(enumerate(parents)), scores), 10)
+    kept.check()
+    chances = corrected_scores(parents, scores, [], [1.0] * 6, 0)
+    for token, parent in zip(kept.token_ids, kept.parents, strict=True):
+        above = -1 if parent < 0 else kept.token_ids[parent]
+        assert parents[token] == above
+    value = sum(chances[token] for token in kept.token_ids) - price * len(kept)
+    costs = price * np.arange(len(parents) + 1)
+    np.testing.assert_allclose(value, most_worthwhile(parents, chances, costs), atol=1e-5)
 
 
 def learnt(auto, tree, written, node, passes=40):

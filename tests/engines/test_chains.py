@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from twins.acceptance_record import best_chain
 from twins.blend import Twin
-from twins.draft_cut import best_chain
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import NO_TOKENS, DraftTree

@@ -1,4 +1,4 @@
-"""Cut drafts where more nodes do not pay, by recorded acceptance.
+"""A record of which scores were accepted, and what it makes of the scores of a draft.
 
 Nodes are classed by their share of the parent's score (SHARE_CLASSES) and by the number of right
 tokens in a row before them (RUN_CLASSES). A record float32[SHARE_CLASSES, RUN_CLASSES, 2] has the
@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.kernels.jit import allocating_entry, entry, part
-from ngramkit.kernels.sorting import best_first
 
 SHARE_CLASSES = 8  # classes of shares: above 0.9, above 1/2, above 1/4, ...
 RUN_CLASSES = 6  # classes of right tokens in a row: 0, 1, 2, 3 or 4, 5 to 8, more
@@ -25,7 +24,6 @@ SHARES, TRUE = range(2)
 Floats = npt.NDArray[np.float32]
 
 
-@allocating_entry
 def chances(
     parents: npt.NDArray[np.int32], scores: Floats, record: Floats, trust: Floats, run: int
 ) -> Floats:
@@ -35,12 +33,12 @@ def chances(
     were right before this draft.
     """
     chance, depths = np.empty(len(parents), np.float32), np.empty(len(parents), np.int64)
-    _chances(parents, scores, record, trust, run, depths, chance)
+    set_chances(parents, scores, record, trust, run, depths, chance)
     return chance
 
 
-@part
-def _chances(parents, scores, record, trust, run, depths, chance):
+@entry
+def set_chances(parents, scores, record, trust, run, depths, chance):
     expected, came_true = SCORE_WEIGHT, SCORE_WEIGHT
     for kind in range(RUN_CLASSES):
         for level in range(SHARE_CLASSES):
@@ -58,17 +56,6 @@ def _chances(parents, scores, record, trust, run, depths, chance):
         cell = record[_share_class(share), kind]
         worth = (cell[TRUE] + SCORE_WEIGHT * every * trust[kind]) / (cell[SHARES] + SCORE_WEIGHT)
         chance[node] = before * min(share * worth, MAX_CHANCE)
-
-
-@part
-def _worthwhile_size(chance, order, seconds, rate):
-    best, kept, earned = -rate * seconds[0], 0, 0.0
-    for count in range(1, len(chance) + 1):
-        earned += chance[order[count - 1]]
-        value = earned - rate * seconds[count]
-        if value > best:
-            best, kept = value, count
-    return kept
 
 
 @entry
@@ -108,68 +95,19 @@ def update_record(
     return run
 
 
-def cut_draft(
-    parents: npt.NDArray[np.int32],
-    scores: Floats,
-    record: Floats,
-    trust: Floats,
-    run: int,
-    seconds: npt.NDArray[np.float64],
-    rate: float,
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return the nodes that pay, ascending, and their parents among themselves, int32[k] each.
-
-    The k likeliest nodes earn the sum of their chances, in tokens, and take seconds[k] (float64[at
-    least n + 1]), each worth `rate` tokens. Chances fall along paths, so kept nodes have kept
-    parents.
-    """
-    n = len(parents)
-    chance, (place, order) = np.empty(n, np.float32), np.empty((2, n), np.int64)
-    kept, among = np.empty((2, n), np.int32)
-    drafted = (parents, scores, record, trust, run)
-    count = keep_worthwhile_nodes(*drafted, seconds, rate, chance, place, order, kept, among)
-    return kept[:count], among[:count]
-
-
-@entry
-def keep_worthwhile_nodes(
-    parents, scores, record, trust, run, seconds, rate, chance, place, order, kept, among
-):
-    """Set `kept` and `among`; return the number of kept nodes.
-
-    Python allocates the arrays, because allocation in numba compiles slowly.
-    """
-    _chances(parents, scores, record, trust, run, place, chance)
-    best_first(chance, order)
-    count = _worthwhile_size(chance, order, seconds, rate)
-    for node in range(len(parents)):
-        place[node] = -1
-    for i in range(count):
-        place[order[i]] = 0
-    i = 0
-    for node in range(len(parents)):
-        if place[node] == 0:
-            place[node], kept[i] = i, node
-            among[i] = -1 if parents[node] < 0 else place[parents[node]]
-            i += 1
-    return count
-
-
 @allocating_entry
 def expected_tokens(
-    parents: npt.NDArray[np.int32], chance: Floats, replayed: int
+    parents: npt.NDArray[np.int32], order: npt.NDArray[np.int64], replayed: int
 ) -> npt.NDArray[np.int64]:
-    """Return tokens per pass, without the root, for the 0, 1, ... n likeliest nodes, int64[n + 1].
+    """Return tokens per pass, without the root, for the first 0, 1, ... n of `order`, int64[n + 1].
 
     A pass has a row per path; all are as long as the longest and repeat `replayed` tokens.
 
-    parents [-1, 0, -1], chance [0.9, 0.8, 0.1], replayed 0 -> [0, 1, 2, 5]
+    parents [-1, 0, -1], order [0, 1, 2], replayed 0 -> [0, 1, 2, 5]
     """
-    order = np.empty(len(parents), np.int64)
     depths = np.zeros(len(parents) + 1, np.int64)
     inner = np.zeros(len(parents) + 1, np.int64)
     sizes = np.empty(len(parents) + 1, np.int64)
-    best_first(chance, order)
     rows, longest = 1, 0
     sizes[0] = replayed
     for count in range(len(order)):

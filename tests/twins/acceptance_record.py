@@ -60,18 +60,6 @@ def corrected_scores(parents, scores, drafts, trust, run):
     return chances
 
 
-def most_worthwhile(parents, chances, seconds, rate):
-    """The best value, earned minus the time's worth, of any subset closed under parents."""
-    n = len(parents)
-    best = -math.inf
-    for bits in range(2**n):
-        nodes = [node for node in range(n) if bits >> node & 1]
-        if all(parents[node] < 0 or parents[node] in nodes for node in nodes):
-            earned = math.fsum(chances[node] for node in nodes)
-            best = max(best, earned - rate * seconds[len(nodes)])
-    return best
-
-
 def tokens_in_rows(parents, chances, riding):
     """Tokens beside the root of a pass with the 0, 1, ... likeliest nodes (of equal ones, those
     that come first) whose paths are rows of one length, `riding` tokens before each."""
@@ -108,11 +96,12 @@ def best_chain(chances, length, least, floor):
     return best
 
 
-def worthwhile(chance, seconds, rate):
-    """The likeliest nodes, ascending, as many as earn the most above their time."""
-    order = sorted(range(len(chance)), key=lambda node: -chance[node])
-    values, earned = [-rate * seconds[0]], 0.0
-    for count, node in enumerate(order, start=1):
-        earned += chance[node]
-        values.append(earned - rate * seconds[count])
-    return sorted(order[: values.index(max(values))])
+def most_worthwhile(parents, chances, costs):
+    """The best value, earned minus costs, of any subset closed under parents."""
+    n = len(parents)
+    best = -math.inf
+    for bits in range(2**n):
+        nodes = [node for node in range(n) if bits >> node & 1]
+        if all(parents[node] < 0 or parents[node] in nodes for node in nodes):
+            best = max(best, math.fsum(chances[node] for node in nodes) - costs[len(nodes)])
+    return best
