@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import hashlib
 import os
 import pickle
@@ -20,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite import ir
 from numba import types
+from numba.core.base import BaseContext
 from numba.core.caching import NullCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
@@ -112,6 +115,41 @@ class _EntryCompiler(Compiler):
             each.passes = [step for step in each.passes if step[0] not in UNUSED_PASSES]
             each.finalize()
         return pipelines
+
+    def _compile_core(self) -> Any:
+        with contextlib.ExitStack() as undo:  # numba's lock is held
+            for owner, name, once in REPEATED:
+                undo.callback(setattr, owner, name, getattr(owner, name))
+                setattr(owner, name, once)
+            return super()._compile_core()
+
+
+_call_type = types.Function.get_call_type
+
+
+def _call_type_once(function: Any, context: Any, args: Any, kws: Any) -> Any:
+    return _call_type(function, context, args, kws) if kws else _typed(function, context, args)
+
+
+@functools.cache
+def _typed(function: Any, context: Any, args: Any) -> Any:
+    return _call_type(function, context, args, {})
+
+
+_get_function = BaseContext.get_function
+
+
+def _get_function_at_once(context: Any, function: Any, sig: Any, _firstcall: bool = True) -> Any:
+    return _get_function(context, function, sig, _firstcall and not isinstance(function, str))
+
+
+# What numba repeats, a quarter of the compile time: it tries all overloads at every call, looks for
+# new extensions at every access to an array, and parses a module for the size of every variable.
+REPEATED = [
+    (BaseContext, "get_function", _get_function_at_once),
+    (types.Function, "get_call_type", _call_type_once),
+    (ir.Type, "get_abi_size", functools.cache(ir.Type.get_abi_size)),
+]
 
 
 class _PartCompiler(_EntryCompiler):
