@@ -22,7 +22,13 @@ from ngramkit.drafters.base import NO_TOKENS
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.evaluate.records import read_records
-from ngramkit.kernels.blend.copied_text import FITTED_TRUST, LEAST_P, PLACES, offer, point_to_live
+from ngramkit.kernels.blend.copied_text import (
+    FITTED_TRUST,
+    LEAST_P,
+    PLACES,
+    offered_token,
+    point_to_live,
+)
 from ngramkit.kernels.blend.counts import listed_row
 from ngramkit.kernels.blend.prediction import extend, follow_token, move_on, new_place, predict
 from ngramkit.kernels.jit import entry
@@ -48,7 +54,7 @@ def write(sources: Any, place: Any, begin: int, offers: Any) -> None:
             token,
         )  # fmt: skip
         for which in range(2):
-            kind, copied = offer(place.copied[which], sources.edits)
+            kind, copied = offered_token(place.copied[which], sources.edits)
             offers[i, which, 0] = -1
             if 0 <= copied < len(sources.into.rows) - 1:
                 row = listed_row(sources.into, copied)

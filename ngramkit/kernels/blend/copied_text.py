@@ -201,7 +201,7 @@ def find_again_near_anchor(place, recent):
 
 
 @part
-def find_place(place, table, longest, recent):
+def choose_place(place, table, longest, recent):
     """Move the place to a match near the anchor or to `longest`, in the shards of `table`."""
     find_again_near_anchor(place, recent)
     worth = place[MATCH]
@@ -243,7 +243,7 @@ def longest_match_near(shard, anchor, recent):
 
 
 @part
-def offer(place, edits):
+def offered_token(place, edits):
     """Return an offer's kind and token, -1 if there is no offer."""
     match = place[MATCH]
     if place[NEXT] >= 0:
@@ -264,7 +264,7 @@ def mix_in_copies(copying, places, edits, into, p, written):
     one = np.float32(1)
     for i in range(PLACES):
         which = MIXING_ORDER[i]
-        kind, token = offer(places[which], edits)
+        kind, token = offered_token(places[which], edits)
         if token < 0 or token >= len(into.rows) - 1:
             continue
         into.state[2] = ORIGINS[which]

@@ -18,8 +18,8 @@ from ngramkit.kernels.blend.copied_text import (
     REFERENCE,
     SAME,
     Copying,
+    choose_place,
     find_again_near_anchor,
-    find_place,
     mix_in_copies,
     new_places,
     point_to_live,
@@ -114,7 +114,7 @@ def extend(sources, place, begin, end):
         point_to_live(place.copied, live)
         if begin > 0 or position > end - LONG_LOST:  # older copies in a prompt have ended
             longest_in_live(live, position, place.recent, sources.limits[HOPS], longest)
-            find_place(place.copied[OWN], live.table, longest, place.recent)
+            choose_place(place.copied[OWN], live.table, longest, place.recent)
         move_on(sources, place, position)
         if position >= end - MAX_COUNTED_CONTEXT:  # older tokens are in no context
             follow_token(sources, place)
@@ -215,15 +215,15 @@ def predict(sources, intervals, past, recent, copied, size, least, written):
         mix_in_history(
             sources.past_at_start, past[0], recent, scan, sample, second, into, p, written
         )
-        find_place(copied[PAST], sources.past_at_start.corpus.table, second.longest[PAST], recent)
+        choose_place(copied[PAST], sources.past_at_start.corpus.table, second.longest[PAST], recent)
     if len(sources.past_since.corpus.table):
         mix_in_history(sources.past_since, past[1], recent, scan, sample, second, into, p, written)
-        find_place(copied[PAST], sources.past_since.corpus.table, second.longest[PAST], recent)
+        choose_place(copied[PAST], sources.past_since.corpus.table, second.longest[PAST], recent)
     into.state[2] = MODEL
     mix_in_evidence(sources.evidence, sources.bigram, recent, into, p, written)
     if is_likeliest_written(sources.evidence.chosen):
         sharpen(sources.evidence, recent, into, p)
-    find_place(copied[OWN], sources.live.table, into.longest[OWN], recent)
+    choose_place(copied[OWN], sources.live.table, into.longest[OWN], recent)
     find_again_near_anchor(copied[SAME], recent)
     find_in_references(copied[REFERENCE], sources.references, second.longest[OWN], recent)
     find_alternative(copied[REFERENCE], copied[ALTERNATIVE], sources.edits)

@@ -28,9 +28,9 @@ from ngramkit.kernels.blend.copied_text import (
     STEP,
     WIDTH,
     WRITTEN,
+    choose_place,
     copy_place,
-    find_place,
-    offer,
+    offered_token,
     step_places,
 )
 from ngramkit.kernels.blend.counts import MATCH_LENGTH, MATCH_NEXT, MATCH_SHARD, push_recent
@@ -155,7 +155,7 @@ def find_in_references(place, references, longest, recent):
     """Move a place without a match to one in `references` int64[0 or 1, 7]."""
     if len(references) > 0 and place[NEXT] < 0:
         search_longest(references[0], recent, place[ANCHOR], longest)
-        find_place(place, references, longest, recent)
+        choose_place(place, references, longest, recent)
 
 
 @part
@@ -203,9 +203,9 @@ def follow_references(
     for i in range(len(tokens)):
         find_in_references(places[0], references, longest, recent)
         find_alternative(places[0], places[1], edits)
-        kind, token = offer(places[0], edits)
+        kind, token = offered_token(places[0], edits)
         p = 1 / (1 + np.exp(-trust[0, kind]))
-        again, other = offer(places[1], edits)
+        again, other = offered_token(places[1], edits)
         q = 1 / (1 + np.exp(-trust[1, again])) if other >= 0 else 0.0
         if written:
             if other >= 0:

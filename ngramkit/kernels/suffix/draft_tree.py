@@ -89,7 +89,7 @@ def most_frequent_continuations(
     nodes[budget, DEPTH], nodes[budget, COUNT] = 0, total
     emitted = size = waits = 0
     if total and budget and deepest:
-        waits = _insert_waiting(waiting, waits, 1 - total * MAX_DEPTHS, ROOT, total)
+        waits = _insert_waiting(waiting, waits, _rank_key(total, 1), ROOT, total)
     while emitted < budget:
         if waits and (emitted == size or waiting[waits - 1, KEY] <= ready[emitted, KEY]):
             waits -= 1
@@ -98,13 +98,13 @@ def most_frequent_continuations(
             size, bound = _offer_children(
                 table, depth, slot, rank, bound, ready, size, nodes, spans, tokens, work, few
             )
-            key = nodes[slot, DEPTH] + 1 - bound * MAX_DEPTHS
+            key = _rank_key(bound, nodes[slot, DEPTH] + 1)
             if bound > 0 and _may_enter(ready, size, key):
                 waits = _insert_waiting(waiting, waits, key, rank, bound)
         elif emitted < size:
             slot = ready[emitted, SLOT]
             count = nodes[slot, COUNT]
-            key = nodes[slot, DEPTH] + 1 - count * MAX_DEPTHS
+            key = _rank_key(count, nodes[slot, DEPTH] + 1)
             inner = nodes[slot, DEPTH] < deepest and nodes[slot, TOKEN] != eos
             if inner and _may_enter(ready, size, key):
                 waits = _insert_waiting(waiting, waits, key, emitted, count)
@@ -116,6 +116,12 @@ def most_frequent_continuations(
         for column in range(4):
             tree[rank, column] = nodes[ready[rank, SLOT], column]
     return tree, total
+
+
+@part
+def _rank_key(count: int, depth: int) -> int:
+    """Return a key that is lower for a larger count, then for a lower depth."""
+    return depth - count * MAX_DEPTHS
 
 
 @part
@@ -263,7 +269,7 @@ def _insert_waiting(waiting: Array, waits: int, key: int, rank: int, bound: int)
 @part
 def _insert_ready(ready: Array, size: int, depth: int, count: int, order: int) -> int:
     """Insert a candidate; return its index in `ready`, or -1 if it is not among the best."""
-    key = depth - count * MAX_DEPTHS
+    key = _rank_key(count, depth)
     i, slot = size, size
     if size == len(ready):
         i = size - 1
