@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ngramkit.basics.errors import InputError
-from ngramkit.basics.machine import thread_count
+from ngramkit.basics.machine import worker_count
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
@@ -85,7 +85,7 @@ def warm(
     if engine is not None:
         require_engine(engine)
         tasks = (SERVE + (DEFAULT_DRAFTER if drafter == ALL else tasks[0]),)
-    processes = min(thread_count(workers), len(tasks))
+    processes = min(worker_count(workers), len(tasks))
     shares = [tasks[first::processes] for first in range(processes)]
     folder = code_folder.machine_code_folder()
     if folder is None or not os.access(folder, os.W_OK):

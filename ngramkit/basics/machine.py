@@ -21,6 +21,7 @@ MEMINFO = Path("/proc/meminfo")
 STAT = Path("/proc/stat")
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 MAX_WORKERS = 1024  # more threads would only wait for each other
+MAX_DRAFTING_THREADS = 4  # by default
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
@@ -91,12 +92,17 @@ def busy_note(others: float | None) -> str:
     return f"the machine was busy: other programs used {others:.1f} of {cores()} cores"
 
 
-def thread_count(workers: int | None) -> int:
+def worker_count(workers: int | None) -> int:
     """Return `workers` (1 to MAX_WORKERS), or the number of cores for None."""
     if workers is None:
         return cores()
     require_between("workers", workers, 1, MAX_WORKERS)
     return workers
+
+
+def drafting_threads(threads: int | None) -> int:
+    """Return `threads` of an engine's drafters, or the default for None."""
+    return threads or min(cores(), MAX_DRAFTING_THREADS)
 
 
 def parse_size(text: str) -> int:

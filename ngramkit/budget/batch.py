@@ -115,14 +115,14 @@ class BatchBudget:
         likeliest = np.argsort(-scores, kind="stable")  # so that equal scores of a chain keep order
         earned = np.concatenate([[0.0], np.cumsum(scores[likeliest], dtype=np.float64)])
         earned /= self._correction
-        count = self._worthwhile_count(earned, self._times[: len(earned)])
+        count = self._count_to_verify(earned, self._times[: len(earned)])
         if count:
             self.price = self._requests * float(self._times[count] - 1) / count
         owners = np.repeat(np.arange(len(chains)), [len(chain) for chain in chains])
         kept = np.bincount(owners[likeliest[:count]], minlength=len(chains))
         return list(map(int, kept))
 
-    def _worthwhile_count(self, earned: Floats, times: Floats) -> int:
+    def _count_to_verify(self, earned: Floats, times: Floats) -> int:
         """Return how many tokens to verify.
 
         `earned`: the accepted tokens to expect of the 0, 1, ... n likeliest, float64[n + 1].

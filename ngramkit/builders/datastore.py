@@ -18,7 +18,7 @@ import numpy as np
 
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, require_between
-from ngramkit.basics.machine import free_memory, thread_count
+from ngramkit.basics.machine import free_memory, worker_count
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.builders.tasks import (
@@ -113,7 +113,7 @@ def build_datastore(
         if shard_tokens is not None:
             return [_even_shard_tokens(size, shard_tokens)]
         return _default_fills(
-            size, max_shard_tokens(memory or free_memory() // 2, thread_count(workers))
+            size, max_shard_tokens(memory or free_memory() // 2, worker_count(workers))
         )
 
     def require_place(planned: PlannedStore) -> None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, require_between
-from ngramkit.basics.machine import free_memory, thread_count
+from ngramkit.basics.machine import free_memory, worker_count
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.builders.tasks import (
@@ -156,7 +156,7 @@ def build_frozen(
             ) as writer:
                 stages = StageRunner(writer, runner, reporter)
                 count = _pieces_of_threads if runner.local else _pieces_of_tasks
-                pieces = count(store, table, memory, thread_count(workers), stages)
+                pieces = count(store, table, memory, worker_count(workers), stages)
                 arrays = table_arrays(whole_table(pieces, table), store.tokenizer.vocabulary)
                 writer.write(TABLE, arrays)
                 sizes = {name: len(arrays[name]) for name in ("leaders", "followers")}

@@ -28,7 +28,7 @@ from ngramkit.basics.errors import (
     hint_for_unknown,
     reason,
 )
-from ngramkit.basics.machine import thread_count
+from ngramkit.basics.machine import worker_count
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.version import __version__
@@ -95,9 +95,9 @@ def open_executor(
         return
     require_executor(executor, ray_address)
     if executor == "local":
-        yield Local(thread_count(workers))
+        yield Local(worker_count(workers))
         return
-    most = None if workers is None else thread_count(workers)
+    most = None if workers is None else worker_count(workers)
     with connect_executor(ray_address, most, reporter) as cluster:
         yield cluster
 

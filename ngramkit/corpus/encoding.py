@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.basics.machine import thread_count
+from ngramkit.basics.machine import worker_count
 from ngramkit.corpus.document import Document
 from ngramkit.corpus.tokenizer import refuse_fault
 from ngramkit.formats.artifact import token_dtype
@@ -42,7 +42,7 @@ def use_cores(workers: int | None) -> None:
     _cores["used"] = True
     os.environ["TOKENIZERS_PARALLELISM"] = "false" if _cores["lost"] else "true"
     if workers is not None:
-        os.environ["RAYON_NUM_THREADS"] = str(thread_count(workers))
+        os.environ["RAYON_NUM_THREADS"] = str(worker_count(workers))
 
 
 def _lose_cores() -> None:

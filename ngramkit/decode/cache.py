@@ -216,17 +216,22 @@ class RecurrentCache(InPlaceCache):
     def replayed(self) -> tuple[int, ...]:
         return self._held.replayed
 
-    @property
-    def sums(self) -> bool:
-        """Whether a pass can only be kept whole."""
-        return any(layer.sums for layer in self.recurrent)
-
     def begin(self, rows: int) -> None:
         for layer, states in zip(self.recurrent, self._held.states, strict=True):
             layer.begin(states, rows)
 
+    def settle_or_replay(self, row: int, tokens: Sequence[int], left_out: int) -> None:
+        """Keep `tokens`, the first of one `row` of the last pass; `left_out` came after them.
+
+        If some states can only be kept whole, the next pass reads `tokens` again.
+        """
+        if left_out and any(layer.sums for layer in self.recurrent):
+            self.replay(tokens)
+        else:
+            self.settle(row, len(tokens), left_out)
+
     def settle(self, row: int, tokens: int, left_out: int = 0) -> None:
-        """Keep the first `tokens` of one `row` of the last pass; `left_out` came after them."""
+        """Keep the states after the first `tokens` of one `row`; `left_out` came after them."""
         end = self.length + tokens
         for layer in self.in_place:
             layer.spread(row, self.length, end)

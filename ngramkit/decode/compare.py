@@ -30,9 +30,9 @@ from ngramkit.decode.packed_weights import (
     packed_weights_of,
     unpacked,
 )
+from ngramkit.decode.pass_threads import PassThreads
 from ngramkit.decode.passes import model_passes
 from ngramkit.decode.result import Clock, Decoded
-from ngramkit.decode.threads import Threads
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
 from ngramkit.drafters.registry import NoDraft
 
@@ -294,7 +294,7 @@ def _write_by_generate(
     prompt: TokenArray,
     options: dict[str, Any],
     catch_up: CatchUp | None = None,
-    threads: Threads | None = None,
+    threads: PassThreads | None = None,
 ) -> Decoded:
     """Write by `generate`; `catch_up` and `threads` are not timed."""
     require_plain(decoder)

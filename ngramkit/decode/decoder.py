@@ -20,6 +20,7 @@ from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run, decode
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.packed_weights import packed_weights_of
+from ngramkit.decode.pass_threads import PassThreads, process_threads
 from ngramkit.decode.prompts import require_fits
 from ngramkit.decode.request import Request
 from ngramkit.decode.result import Decoded
@@ -27,7 +28,6 @@ from ngramkit.decode.sampling import MOST_SEED
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.prefetching_cache import CacheFacts
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
-from ngramkit.decode.threads import Threads, process_threads
 from ngramkit.decode.verifiers import open_verifier, verify_mode
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.references import Given as References
@@ -166,7 +166,7 @@ class Decoder:
         return open_verifier(self.model.model, self.verify, room=room)
 
     @property
-    def threads(self) -> Threads | None:
+    def threads(self) -> PassThreads | None:
         several = self.model.model.device.type == "cpu" and torch.get_num_threads() > 1
         return process_threads() if several else None
 

@@ -142,7 +142,7 @@ def _pack_layers(model: nn.Module, layers: Sequence[nn.Linear]) -> int:
     mapped, count, freed = _mapped_files(), 0, 0
     with torch.inference_mode(False), torch.no_grad():
         for shape, alike in shapes.items():
-            reason = _why_plain(shape, alike)
+            reason = _why_not_packed(shape, alike)
             for layer in alike if not reason else ():
                 weight, packed = layer.weight, pack_weight(layer.weight)
                 if not _same_product(layer, packed, 1):
@@ -308,12 +308,12 @@ def packed_product(
     return output
 
 
-def _why_plain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> str:
+def _why_not_packed(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> str:
     try:
         first = pack_weight(linears[0].weight)
         if not all(_same_product(linears[0], first, rows) for rows in TIMED_ROWS):
             return "the output differs"
-        return "" if _measure_gain(shape, linears) else "packed ones are not faster"
+        return "" if _is_faster_packed(shape, linears) else "packed ones are not faster"
     except (RuntimeError, AttributeError, TypeError) as error:
         return first_line(error)
 
@@ -332,7 +332,7 @@ def inputs_for(linear: nn.Linear, rows: int) -> torch.Tensor:
     return drawn.to(linear.weight.dtype)
 
 
-def _measure_gain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> bool:
+def _is_faster_packed(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> bool:
     key = _cache_key(shape)
     if key in WORTH_PACKING:
         return WORTH_PACKING[key]
@@ -344,7 +344,7 @@ def _measure_gain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> bool:
         partial(packed_product, packed=pack_weight(each.weight), bias=each.bias) for each in plain
     ]
     ratios = [*_parse_ratios(known), *ratios_of(plain, packed)][-KEPT_ROUNDS:]
-    gains = worth_packing(ratios)
+    gains = verdict_of_ratios(ratios)
     if gains is None:
         PACKING_CACHE.put(key, " ".join(f"{ratio:.4f}" for ratio in ratios) + "\n")
         WORTH_PACKING[key] = median(ratios) <= MAX_RATIO_TO_PACK
@@ -379,7 +379,7 @@ def ratios_of(plain: Layers, packed: Layers) -> list[float]:
     return ratios
 
 
-def worth_packing(ratios: Sequence[float]) -> bool | None:
+def verdict_of_ratios(ratios: Sequence[float]) -> bool | None:
     """Return whether packed layers are faster; None if undecided.
 
     The 95 % interval of the median must exclude MAX_RATIO_TO_PACK or, after KEPT_ROUNDS, be narrow.

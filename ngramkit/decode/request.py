@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from ngramkit.budget.auto import AutoBudget
 from ngramkit.decode.base import Choice, Stop
+from ngramkit.decode.pass_threads import PassThreads
 from ngramkit.decode.sampling import GreedyChoice
-from ngramkit.decode.threads import Threads
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.references import Given as References
 
@@ -23,7 +23,7 @@ class Request:
     stop: Stop | None = None
     references: References = ()  # texts that the answer probably repeats
     auto: AutoBudget | None = None  # cuts each draft to the size that is worth its time
-    threads: Threads | None = None  # of passes on a CPU
+    threads: PassThreads | None = None  # of passes on a CPU
 
     @property
     def longest(self) -> int:

@@ -66,12 +66,8 @@ class BatchVerifier:
     def keep(self, nodes: Sequence[int]) -> None:
         left_out = self._width - len(nodes) - 1
         accepted = [self._written[row] for row in [0, *(node + 1 for node in nodes)]]
-        replayed = [*self._cache.replayed, *accepted]
-        if left_out and self._cache.sums:
-            self._cache.replay(replayed)
-            return
         row = int(self._rows[nodes[-1] + 1]) if nodes else 0
-        self._cache.settle(row, len(replayed), left_out)
+        self._cache.settle_or_replay(row, [*self._cache.replayed, *accepted], left_out)
 
     def rewind(self, length: int) -> None:
         """Hold at most the first `length` tokens.

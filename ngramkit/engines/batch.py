@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import reason
-from ngramkit.basics.machine import cores
+from ngramkit.basics.machine import drafting_threads
 from ngramkit.budget.batch import BatchBudget
 from ngramkit.budget.pass_timer import Clock, PassTimer
 from ngramkit.budget.pass_times import PassTimes
@@ -38,7 +38,6 @@ from ngramkit.engines.source import DraftSource, open_source, require_known, req
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")
-MAX_DEFAULT_THREADS = 4
 # Minimum nodes per thread: fewer are drafted before another thread is awake.
 MIN_NODES_PER_THREAD = 128
 ROWS_PER_VERSION = 8  # rows per version that past requests may lag: a lookup takes 0.1 ms
@@ -90,7 +89,7 @@ class BatchDrafter:
         self.timer = PassTimer(clock) if learns and clock is not None else None
         self.statistics = Statistics()
         self.sessions = Sessions(config.sessions, source.vocabulary)
-        threads = config.threads or min(cores(), MAX_DEFAULT_THREADS)
+        threads = drafting_threads(config.threads)
         self._workspaces: list[Any] = [source.workspace() for _ in range(threads)]
         self._pool = _Pool(threads - 1) if threads > 1 else None
         self._log_steps = config.log_steps

@@ -33,7 +33,7 @@ from ngramkit.formats.replacing import (
     claim_output,
     exists_error,
     path_of_replaced,
-    put_over,
+    rename_into_place,
     replace_text,
     require_writable,
     sync_folder,
@@ -99,7 +99,7 @@ def replace_folder(
         try:
             write_folder(partial, contents, provenance)
             require_free(folder, force=force)
-            old = put_over(partial, folder)
+            old = rename_into_place(partial, folder)
         except BaseException:
             _remove_results(partial)
             raise

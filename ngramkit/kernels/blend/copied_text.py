@@ -259,6 +259,11 @@ def offered_token(place, edits):
 
 
 @part
+def learn_copy_trust(trust, kind, which, is_right, p):
+    trust[kind] += LEARNING_RATES[which] * (np.float64(is_right) - p)
+
+
+@part
 def mix_in_copies(copying, places, edits, into, p, written):
     """Change p float32[CANDIDATES] by offers, after learning from `written`, unless -1."""
     one = np.float32(1)
@@ -281,7 +286,7 @@ def mix_in_copies(copying, places, edits, into, p, written):
         if after - before > before:
             into.source[row] = ORIGINS[which]
         if written >= 0 and not (which == REFERENCE and places[ALTERNATIVE, NEXT] >= 0):
-            trust[kind] += LEARNING_RATES[which] * (np.float64(written == token) - after)
+            learn_copy_trust(trust, kind, which, written == token, after)
         scale = (one - after) / max(one - p[row], LEAST_P)
         for other in range(into.state[0]):
             p[other] *= scale

@@ -172,7 +172,7 @@ def weighted_counts(gates, counts):
 
 
 @part
-def calibrate(weights, into, live, size, shares, least, none, scratch):
+def correct_by_network(weights, into, live, size, shares, least, none, scratch):
     """Correct scratch.p for what counts do not show; normalise it with all other tokens.
 
     `none` corrects the other tokens. Candidates well below `least` are not corrected. `shares`
@@ -275,12 +275,12 @@ def sureness_class(into, p):
 def mix_in_prediction(account, tokens, theirs, into, p, written):
     """Mix a prediction in, after crediting it with the token that followed, `written`, or -1."""
     if written >= 0:
-        _update_trust(account, tokens, theirs, into, p, written)
+        _learn_trust(account, tokens, theirs, into, p, written)
     mix_in(account, tokens, theirs, into, p)
 
 
 @part
-def _update_trust(account, tokens, theirs, into, p, written):
+def _learn_trust(account, tokens, theirs, into, p, written):
     if written >= len(into.rows) - 1:
         return
     credit = UNSEEN_PROBABILITY

@@ -51,7 +51,7 @@ from ngramkit.kernels.blend.mixture import (
     HistoryCorpus,
     Scratch,
     Weights,
-    calibrate,
+    correct_by_network,
     mix_counts,
     mix_in_history,
 )
@@ -200,13 +200,13 @@ def descend_all(sources, root, after, past, past_after, recent):
 
 @part
 def predict(sources, intervals, past, recent, copied, size, least, written):
-    """Set scratch.p for one context; `least` as in `mixture.calibrate`.
+    """Set scratch.p for one context; `least` as in `mixture.correct_by_network`.
 
     `written`, the token that followed or -1, credits each prediction before it is mixed in.
     """
     into, limits, second = sources.into, sources.limits, sources.second
     none = mix_counts(sources, intervals, recent, size)
-    calibrate(
+    correct_by_network(
         sources.weights, into, sources.live, size, sources.shares, least, none, sources.scratch
     )
     scan, sample, p = limits[SCAN], limits[SAMPLE], sources.scratch.p

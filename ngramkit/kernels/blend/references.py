@@ -17,7 +17,6 @@ from ngramkit.kernels.blend.copied_text import (
     EDIT,
     FROM_AT,
     INSERTED,
-    LEARNING_RATES,
     LOST,
     MADE,
     MATCH,
@@ -30,6 +29,7 @@ from ngramkit.kernels.blend.copied_text import (
     WRITTEN,
     choose_place,
     copy_place,
+    learn_copy_trust,
     offered_token,
     step_places,
 )
@@ -209,11 +209,9 @@ def follow_references(
         q = 1 / (1 + np.exp(-trust[1, again])) if other >= 0 else 0.0
         if written:
             if other >= 0:
-                trust[1, again] += LEARNING_RATES[ALTERNATIVE] * (
-                    np.float64(tokens[i] == other) - q
-                )
+                learn_copy_trust(trust[1], again, ALTERNATIVE, tokens[i] == other, q)
             elif token >= 0:
-                trust[0, kind] += LEARNING_RATES[REFERENCE] * (np.float64(tokens[i] == token) - p)
+                learn_copy_trust(trust[0], kind, REFERENCE, tokens[i] == token, p)
             push_recent(recent, tokens[i])
             step_written(places, recent, np.int64(tokens[i]), edits, size + i + 1)
             continue

@@ -23,7 +23,7 @@ ROUNDS, PRODUCTS = 2, 10  # the slowest round counts
 ROWS, WIDTH, COLUMNS = 16, 512, 1024  # shape of the products; rows per thread
 
 
-class Threads:
+class PassThreads:
     """This process's threads: `begin` and `end` a request, `adapt` before each pass."""
 
     def __init__(
@@ -105,5 +105,5 @@ def seconds_with(threads: int, most: int, limit: float) -> float:
 
 
 @cache
-def process_threads() -> Threads:
-    return Threads()
+def process_threads() -> PassThreads:
+    return PassThreads()

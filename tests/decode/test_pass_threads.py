@@ -1,4 +1,4 @@
-"""Threads of passes: fewer where others keep cores busy, all again when they do not."""
+"""PassThreads of passes: fewer where others keep cores busy, all again when they do not."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ngramkit.decode import decoder
 from ngramkit.decode.compare import compare
 from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.threads import (
+from ngramkit.decode.pass_threads import (
     LEAST_PAUSE,
     MAX_SHARE_FOR_TRIALS,
     MOST_PAUSE,
     SLOW_PASS,
-    Threads,
+    PassThreads,
     seconds_with,
 )
 from ngramkit.drafters.registry import NoDraft
@@ -39,7 +39,7 @@ def four():
         made.trials.append(count)
         return made.machine[count]
 
-    made.threads = Threads(lambda: made.at, trial)
+    made.threads = PassThreads(lambda: made.at, trial)
     yield made
     torch.set_num_threads(before)
 
