@@ -35,6 +35,7 @@ from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines import sglang_server_options, vllm_server_options
 from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig, existing_history
 from ngramkit.engines.metrics import require_metrics
+from ngramkit.engines.options_file import GivenOptions, read_options
 from ngramkit.engines.vllm_modes import KNOWN_GAINS, V1_SETTING, why_not_v2
 from ngramkit.engines.vllm_server_options import (
     config_in_options,
@@ -159,9 +160,10 @@ def check_engine(
     about = ENGINES[engine]
     source = CONFIG_VARIABLE if draft is None else "what was given"
     config = DraftConfig.from_environment() if draft is None else DraftConfig.read(draft)
-    option_effects = tuple(EFFECTS[engine](options, config)) if options else ()
+    read = read_options(options)
+    option_effects = tuple(EFFECTS[engine](read, config)) if options else ()
     if config is None and engine == "vllm":
-        source, config = "ngramkit in --additional-config", config_in_options(options)
+        source, config = "ngramkit in --additional-config", config_in_options(read)
     if config is None:
         source, config = f"none: {CONFIG_VARIABLE} is not set", DraftConfig()
     if model is None and config == DraftConfig(drafter=config.drafter):
@@ -214,7 +216,7 @@ def check_engine(
         len(chain),
         1e3 * sorted(seconds)[len(seconds) // 2] if seconds else 0.0,
         Rows(vllm_modes() if engine == "vllm" else ()),
-        *_passes_table(engine, config, model, budget, options),
+        *_passes_table(engine, config, model, budget, read),
     )
 
 
@@ -259,7 +261,7 @@ def _describe_learning(config: DraftConfig) -> str:
 
 
 def _passes_table(
-    engine: str, config: DraftConfig, model: str | None, length: int, options: Sequence[str]
+    engine: str, config: DraftConfig, model: str | None, length: int, options: GivenOptions
 ) -> tuple[Rows[CheckedPass], str, int | None]:
     size, by = None, "pass_cost"
     if config.pass_cost is None:

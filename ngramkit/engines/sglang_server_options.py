@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ngramkit.basics.terminal_text import visible
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
-from ngramkit.engines.options_file import read_options
+from ngramkit.engines.options_file import GivenOptions
 from ngramkit.engines.vllm_server_options import OptionParser, effects_of_unread_file
 
 # Options of SGLang's own corpus. Only the breadth has an effect, and only if it is 1.
@@ -16,11 +16,10 @@ IGNORED_SETTINGS = (
 )  # fmt: skip
 
 
-def effects_of_sglang_options(words: Sequence[str], config: DraftConfig | None) -> Iterator[str]:
+def effects_of_sglang_options(read: GivenOptions, config: DraftConfig | None) -> Iterator[str]:
     """Yield what follows from the server's options: whether ngramkit drafts first.
 
-    `config`: that of NGRAMKIT_DRAFT. Raises UsageError for values that cannot be read, and as
-    `read_options`.
+    `config`: that of NGRAMKIT_DRAFT. Raises UsageError for values that cannot be read.
     """
     parser = OptionParser(prog="sglang.launch_server", add_help=False, allow_abbrev=False)
     parser.add_argument("--speculative-algorithm")
@@ -32,7 +31,7 @@ def effects_of_sglang_options(words: Sequence[str], config: DraftConfig | None) 
     parser.add_argument("--skip-tokenizer-init", action="store_true")
     for name in IGNORED_SETTINGS:
         parser.add_argument(f"--speculative-ngram-{name}")
-    given = parser.parse_known_args(read_options(words).words)[0]
+    given = parser.parse_known_args(read.words)[0]
     algorithm, size = given.speculative_algorithm, given.speculative_num_draft_tokens
     if algorithm is None or algorithm.upper() != "NGRAM":
         got = "nothing" if algorithm is None else visible(algorithm, 40)
@@ -46,7 +45,7 @@ def effects_of_sglang_options(words: Sequence[str], config: DraftConfig | None) 
         yield f"{shape} of one node less than SGLang's default number of draft tokens"
     else:
         yield f"{shape} of {max(size - 1, 0)} nodes; a pass verifies {size} tokens of each request"
-    yield from effects_of_unread_file(words)
+    yield from effects_of_unread_file(read.words)
     if given.speculative_ngram_external_corpus_path is not None:
         yield "--speculative-ngram-external-corpus-path is refused: build a datastore"
     for name in IGNORED_SETTINGS:

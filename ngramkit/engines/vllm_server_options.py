@@ -13,7 +13,7 @@ from ngramkit.basics.machine import version_of
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig
-from ngramkit.engines.options_file import FILE_OPTION, read_options
+from ngramkit.engines.options_file import FILE_OPTION, GivenOptions
 from ngramkit.engines.vllm_modes import UNUSED_KEYS, V1_CLASS, choose_mode, why_not_v2
 
 REASON_FOR_MODE = {
@@ -33,13 +33,11 @@ class OptionParser(argparse.ArgumentParser):
         raise UsageError(f"cannot read options: {visible(message)}", option="options")
 
 
-def effects_of_vllm_options(words: Sequence[str], config: DraftConfig | None) -> Iterator[str]:
+def effects_of_vllm_options(read: GivenOptions, config: DraftConfig | None) -> Iterator[str]:
     """Yield what follows from the options of `vllm serve`: the runner and the mode first.
 
-    `config`: that of NGRAMKIT_DRAFT. Raises UsageError for values that cannot be read, and as
-    `read_options`.
+    `config`: that of NGRAMKIT_DRAFT. Raises UsageError for values that cannot be read.
     """
-    read = read_options(words)
     given = _parse_options(_as_vllm_reads(read.words))
     speculative, version = _speculative_config(given), version_of(ENGINES["vllm"].distribution)
     adaptive = speculative.get("enable_adaptive_verification") is True
@@ -52,7 +50,7 @@ def effects_of_vllm_options(words: Sequence[str], config: DraftConfig | None) ->
             f"async-scheduling: false in {read.file} has no effect: vLLM leaves out what is false; "
             "write no-async-scheduling: true"
         )
-    yield from effects_of_unread_file(words)
+    yield from effects_of_unread_file(read.words)
     if mode is None:
         return
     if used is not None and (unused := used.unused(UNUSED_KEYS.get(mode, ()))):
@@ -122,9 +120,9 @@ def additional_draft_config(additional: Mapping[str, Any]) -> DraftConfig | None
     return DraftConfig.parse(given, where)
 
 
-def config_in_options(words: Sequence[str]) -> DraftConfig | None:
+def config_in_options(read: GivenOptions) -> DraftConfig | None:
     """Return the configuration in vLLM's options. Raises as `effects_of_vllm_options`."""
-    return _additional_config_of(_parse_options(_as_vllm_reads(read_options(words).words)))
+    return _additional_config_of(_parse_options(_as_vllm_reads(read.words)))
 
 
 def _additional_config_of(given: argparse.Namespace) -> DraftConfig | None:
@@ -143,7 +141,7 @@ def _speculative_config(given: argparse.Namespace) -> dict[str, Any]:
     return {**shortcuts, **{key.replace("-", "_"): value for key, value in values}}
 
 
-def weight_options(words: Sequence[str]) -> tuple[str | None, str]:
+def weight_options(read: GivenOptions) -> tuple[str | None, str]:
     """Return --quantization of vLLM or SGLang, and float32 or float16 for the type of weights.
 
     Both serve checkpoints of 32 bits in 16 unless --dtype asks for 32. Raises UsageError for an
@@ -152,7 +150,7 @@ def weight_options(words: Sequence[str]) -> tuple[str | None, str]:
     parser = OptionParser(prog="options", add_help=False, allow_abbrev=False)
     parser.add_argument("--quantization", "-q")
     parser.add_argument("--dtype", default="auto")
-    given = parser.parse_known_args(_as_vllm_reads(read_options(words).words))[0]
+    given = parser.parse_known_args(_as_vllm_reads(read.words))[0]
     if given.dtype not in DTYPES:
         raise UsageError(
             f"unknown dtype {visible(given.dtype, 40)!r}",

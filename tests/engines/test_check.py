@@ -21,8 +21,10 @@ from ngramkit.budget.model_cost import ModelCost
 from ngramkit.budget.model_size import ModelSize
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.engines import check, sglang_server_options
+from ngramkit.engines import check
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
+from ngramkit.engines.options_file import read_options
+from ngramkit.engines.sglang_server_options import effects_of_sglang_options
 from ngramkit.engines.vllm_server_options import effects_of_vllm_options
 
 ROOT = Path(__file__).parents[2]
@@ -286,7 +288,7 @@ OPTIONS = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_what_follows_from_vllms_options(name):
     words, expected = OPTIONS[name]
-    found = list(effects_of_vllm_options(words, DraftConfig()))
+    found = list(effects_of_vllm_options(read_options(words), DraftConfig()))
     assert len(found) == len(expected)
     assert all(re.search(part, line) for part, line in zip(expected, found, strict=True)), found
 
@@ -313,7 +315,7 @@ def test_a_file_of_options_is_read_as_by_vllm(monkeypatch, tmp_path):
     file.write_text(FILE_OF_OPTIONS)
 
     def effects(*words, config=None):
-        return list(effects_of_vllm_options(words, config))
+        return list(effects_of_vllm_options(read_options(words), config))
 
     found = effects("--config", str(file))
     assert found == [
@@ -380,7 +382,7 @@ def test_sglang_reads_a_file_of_options_too(tmp_path):
     file = tmp_path / "o.yaml"
     file.write_text("speculative-algorithm: NGRAM\nskip-tokenizer-init: true\ntp: 2\n")
     words = ["--config", str(file), "--tp", "1"]
-    found = list(sglang_server_options.effects_of_sglang_options(words, DraftConfig()))
+    found = list(effects_of_sglang_options(read_options(words), DraftConfig()))
     assert [line.split(" ")[0] for line in found] == ["trees", "texts"]
 
 
@@ -415,7 +417,7 @@ def test_a_file_that_does_not_hold_options_is_refused(text, says, tmp_path):
     if text is not None:
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError, match=says):
-        list(effects_of_vllm_options(["--config", str(file)], None))
+        list(effects_of_vllm_options(read_options(["--config", str(file)]), None))
 
 
 @pytest.mark.parametrize(
@@ -428,7 +430,7 @@ def test_a_file_that_does_not_hold_options_is_refused(text, says, tmp_path):
 )
 def test_one_file_of_options_is_read(words, says):
     with pytest.raises(UsageError, match=says):
-        list(effects_of_vllm_options(words, None))
+        list(effects_of_vllm_options(read_options(words), None))
 
 
 def test_nothing_drafts_unless_it_is_asked_for(monkeypatch):
@@ -442,13 +444,13 @@ def test_nothing_drafts_unless_it_is_asked_for(monkeypatch):
         monkeypatch.delenv(CONFIG_VARIABLE)
     for asked in (["--additional-config", '{"ngramkit": {}}'],
                   ["--additional_config.ngramkit.drafter", "context"]):  # fmt: skip
-        (found,) = effects_of_vllm_options([*NGRAM, *asked], None)
+        (found,) = effects_of_vllm_options(read_options([*NGRAM, *asked]), None)
         assert found.startswith(f"{V2}fixed")
 
 
 def test_a_runner_that_will_not_start_is_not_promised(monkeypatch):
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
-    assert list(effects_of_vllm_options(NGRAM, DraftConfig())) == [
+    assert list(effects_of_vllm_options(read_options(NGRAM), DraftConfig())) == [
         "cannot draft in vLLM's Model Runner V2: VLLM_USE_V2_MODEL_RUNNER=0 asks for Model Runner "
         "V1"
     ]
@@ -511,7 +513,7 @@ OF_SGLANG = {
 @pytest.mark.parametrize("name", OF_SGLANG)
 def test_what_follows_from_sglangs_options(name):
     words, expected = OF_SGLANG[name]
-    found = list(sglang_server_options.effects_of_sglang_options(words, DraftConfig()))
+    found = list(effects_of_sglang_options(read_options(words), DraftConfig()))
     assert len(found) == len(expected)
     assert all(re.search(part, line) for part, line in zip(expected, found, strict=True)), found
     assert ngramkit.check_engine(
@@ -522,11 +524,9 @@ def test_what_follows_from_sglangs_options(name):
 def test_options_that_cannot_be_read_are_refused():
     for words in (["-tp", "two"], ["-sc", "{"], ["-sc", "[]"], ["-sc"]):
         with pytest.raises(UsageError):
-            list(effects_of_vllm_options(words, DraftConfig()))
+            list(effects_of_vllm_options(read_options(words), DraftConfig()))
     with pytest.raises(UsageError, match="cannot read options"):
-        list(
-            sglang_server_options.effects_of_sglang_options([*SGLANG, "--tp", "two"], DraftConfig())
-        )
+        list(effects_of_sglang_options(read_options([*SGLANG, "--tp", "two"]), DraftConfig()))
     with pytest.raises(UsageError, match="options of llama-cpp, only of vllm and sglang"):
         ngramkit.check_engine("llama-cpp", model="demo", options=["--x"])
     with pytest.raises(UsageError, match="options must be a list"):

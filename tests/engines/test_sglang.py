@@ -31,6 +31,7 @@ from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.engines import request_texts, sglang
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
+from ngramkit.engines.options_file import read_options
 from ngramkit.engines.sglang import NgramCorpus, pack_trees
 from ngramkit.engines.sglang_hooks import LateCorpus, with_templates, with_text
 from ngramkit.engines.sglang_plugin import plugin
@@ -402,8 +403,8 @@ def test_the_first_rank_of_the_first_replica_writes(
 def test_it_is_said_which_replica_writes(option):
     words = ["--speculative-algorithm", "NGRAM", option]
     line = "each data-parallel replica drafts alone; the first one writes the history"
-    assert line in list(effects_of_sglang_options([*words, "2"], DraftConfig()))
-    assert line not in list(effects_of_sglang_options([*words, "1"], DraftConfig()))
+    assert line in list(effects_of_sglang_options(read_options([*words, "2"]), DraftConfig()))
+    assert line not in list(effects_of_sglang_options(read_options([*words, "1"]), DraftConfig()))
 
 
 @pytest.mark.parametrize("said", ["{}", '{"history": true}', '{"history": "%s/chat"}'])
