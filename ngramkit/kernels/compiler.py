@@ -143,7 +143,7 @@ def _get_function_at_once(context: Any, function: Any, sig: Any, _firstcall: boo
     return _get_function(context, function, sig, _firstcall and not isinstance(function, str))
 
 
-# What numba repeats, a quarter of the compile time: it tries all overloads at every call, looks for
+# numba repeats work, a quarter of the compile time: it tries all overloads at every call, looks for
 # new extensions at every access to an array, and parses a module for the size of every variable.
 REPEATED = [
     (BaseContext, "get_function", _get_function_at_once),
