@@ -43,8 +43,12 @@ def effects_of_sglang_options(read: GivenOptions, config: DraftConfig | None) ->
     shape = "chains" if given.speculative_ngram_max_bfs_breadth == 1 else "trees"
     if size is None:
         yield f"{shape} of one node less than SGLang's default number of draft tokens"
+    elif size < 1:
+        yield f"SGLang cannot draft: --speculative-num-draft-tokens must be at least 1, got {size}"
     else:
-        yield f"{shape} of {max(size - 1, 0)} nodes; a pass verifies {size} tokens of each request"
+        yield f"{shape} of {size - 1} nodes; a pass verifies {size} tokens of each request"
+    if given.speculative_ngram_max_bfs_breadth == 0:
+        yield "SGLang cannot draft: --speculative-ngram-max-bfs-breadth must be at least 1, got 0"
     yield from effects_of_unread_file(read.words)
     if given.speculative_ngram_external_corpus_path is not None:
         yield "--speculative-ngram-external-corpus-path is refused: build a datastore"

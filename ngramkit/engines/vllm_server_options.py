@@ -21,6 +21,11 @@ REASON_FOR_MODE = {
     "trimmed": "--no-async-scheduling",
     "adaptive": "enable_adaptive_verification is true",
 }
+SHORTCUTS = {  # options of vLLM -> keys of --speculative-config
+    "spec_method": "method",
+    "spec_model": "model",
+    "spec_tokens": "num_speculative_tokens",
+}
 LOOKUP_KEYS = ("prompt_lookup_max", "prompt_lookup_min")  # of vLLM's own n-gram drafter
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # of vLLM and SGLang
 NGRAM_SETTING = """'{"method": "ngram", "num_speculative_tokens": 5}'"""
@@ -44,6 +49,7 @@ def effects_of_vllm_options(read: GivenOptions, config: DraftConfig | None) -> I
     used = config or _additional_config_of(given)
     mode, runner = _mode_and_runner(given, version, configured=used is not None)
     yield from runner
+    yield from _refused_speculation(given)
     false = {name.replace("_", "-") for name in read.false}
     if "async-scheduling" in false and given.async_scheduling is not False:
         yield (
@@ -105,6 +111,40 @@ def _mode_and_runner(
     return mode, [f"Model Runner V2, {mode} mode: {REASON_FOR_MODE[mode]}"]
 
 
+def _refused_speculation(given: argparse.Namespace) -> Iterator[str]:
+    """Yield what vLLM 0.33 refuses in the configuration of both drafters that ngramkit replaces."""
+    for flag, key in SHORTCUTS.items():
+        if getattr(given, flag) is not None and key in given.speculative_config:
+            yield f"vLLM refuses --{flag.replace('_', '-')} if --speculative-config has {key} too"
+    speculative = _speculative_config(given)
+    if speculative["method"] not in ("ngram", "custom_class"):
+        return
+    tokens = speculative["num_speculative_tokens"]
+    if (_as_whole(tokens) or 0) < 1:
+        got = "nothing" if tokens is None else visible(repr(tokens), 40)
+        yield f"vLLM refuses the start: num_speculative_tokens must be at least 1, got {got}"
+    given_lookups = [key for key in LOOKUP_KEYS if speculative.get(key) is not None]
+    lookups = [_as_whole(speculative[key]) or 0 for key in given_lookups]
+    for key, value in zip(given_lookups, lookups, strict=True):
+        if value < 1:
+            got = visible(repr(speculative[key]), 40)
+            yield f"vLLM refuses the start: {key} must be at least 1, got {got}"
+    if speculative["method"] == "ngram" and lookups and lookups[-1] > lookups[0] > 0:
+        yield "vLLM refuses the start: prompt_lookup_min must not exceed prompt_lookup_max"
+
+
+def _as_whole(value: Any) -> int | None:
+    """Return the whole number that pydantic reads, also from "5" and 5.0; None if there is none."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, float) and not value.is_integer():
+        return None
+    return int(value) if isinstance(value, int | float) else None
+
+
 def effects_of_unread_file(words: Sequence[str]) -> Iterator[str]:
     if any(word.startswith(f"{FILE_OPTION}=") for word in words):
         yield f"{FILE_OPTION}=FILE is not read: write {FILE_OPTION} FILE"
@@ -136,7 +176,7 @@ def _runs_v1(given: argparse.Namespace) -> bool:
 
 
 def _speculative_config(given: argparse.Namespace) -> dict[str, Any]:
-    shortcuts = {"method": given.spec_method, "model": given.spec_model}
+    shortcuts = {key: getattr(given, flag) for flag, key in SHORTCUTS.items()}
     values = given.speculative_config.items()
     return {**shortcuts, **{key.replace("-", "_"): value for key, value in values}}
 
@@ -204,6 +244,7 @@ def _parse_options(words: Sequence[str]) -> argparse.Namespace:
         parser.add_argument(*names, type=partial(_parse_object, names[0].strip("-")), default={})
     parser.add_argument("--spec-method")
     parser.add_argument("--spec-model")
+    parser.add_argument("--spec-tokens", type=int)
     for name in ("async-scheduling", "enable-lora", "enforce-eager"):
         parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction)
     parser.add_argument("--tensor-parallel-size", "-tp", type=int, default=1)

@@ -240,31 +240,32 @@ def test_what_drafts_come_from_and_what_is_learnt(built, tmp_path):
     assert evidence in check(drafter="recycling")[2]
 
 
-V2, NGRAM = "Model Runner V2, ", ["--speculative-config", '{"method": "ngram"}']
+V2, NGRAM = (
+    "Model Runner V2, ",
+    ["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 5}'],
+)
+ADAPTIVE = '{"method": "ngram", "enable_adaptive_verification": true}'
+V1 = ["-sc", '{"method": "custom_class", "model": "ngramkit.engines.vllm.Proposer"}']
 OPTIONS = {
     "fixed": (NGRAM, [f"{V2}fixed mode: asynchronous scheduling"]),
     "trimmed": ([*NGRAM, "--no-async-scheduling"], [f"{V2}trimmed mode: --no-async-scheduling"]),
     "adaptive, two stages": (
-        ["-sc", '{"method": "ngram", "enable_adaptive_verification": true}', "-pp", "2"],
+        ["--spec-tokens=5", "-sc", ADAPTIVE, "-pp", "2"],
         [f"{V2}adaptive mode", "refuses adaptive.*pipeline", "ranks read no clock"],
     ),
     "adaptive, LoRA": (
-        [
-            "-sc",
-            '{"method": "ngram", "enable_adaptive_verification": true}',
-            "--enable_lora",
-            "--enforce-eager",
-        ],
+        ["--spec-tokens=5", "-sc", ADAPTIVE, "--enable_lora", "--enforce-eager"],
         [f"{V2}adaptive mode", "refuses adaptive.*LoRA", "refuses adaptive.*full CUDA graphs"],
     ),
     "underscores": (
-        ["--speculative_config", '{"method": "ngram"}', "--no_async_scheduling"],
+        ["--speculative_config", NGRAM[1], "--no_async_scheduling"],
         [f"{V2}trimmed mode"],
     ),
     "dots": (
         [
             "--speculative-config.method",
             "ngram",
+            "--speculative-config.num-speculative-tokens=5",
             "--max-num-seqs",
             "8",
             "--speculative_config.enable_adaptive_verification=true",
@@ -273,7 +274,7 @@ OPTIONS = {
     ),
     "shortcuts": (["--spec-method", "ngram", "--spec-tokens", "5"], [f"{V2}fixed mode"]),
     "V1": (
-        ["-sc", '{"method": "custom_class", "model": "ngramkit.engines.vllm.Proposer"}'],
+        ["--spec-tokens", "8", *V1],
         ["Model Runner V1, trimmed mode"],
     ),
     "no drafts": (["--max-num-seqs", "8"], ["does not draft", "write --speculative-config"]),
@@ -291,6 +292,82 @@ def test_what_follows_from_vllms_options(name):
     found = list(effects_of_vllm_options(read_options(words), DraftConfig()))
     assert len(found) == len(expected)
     assert all(re.search(part, line) for part, line in zip(expected, found, strict=True)), found
+
+
+REFUSED = {  # as by SpeculativeConfig of vLLM 0.33.0
+    '{"method": "ngram"}': ["num_speculative_tokens must be at least 1, got nothing"],
+    '{"num_speculative_tokens": null}': ["num_speculative_tokens must be at least 1, got nothing"],
+    '{"num_speculative_tokens": 0}': ["num_speculative_tokens must be at least 1, got 0"],
+    '{"num_speculative_tokens": "x"}': ["num_speculative_tokens must be at least 1, got 'x'"],
+    '{"num_speculative_tokens": 5.5}': ["num_speculative_tokens must be at least 1, got 5.5"],
+    '{"num_speculative_tokens": [5]}': ["num_speculative_tokens must be at least 1, got [5]"],
+    '{"num_speculative_tokens": "5"}': [],
+    '{"num-speculative-tokens": 5.0}': [],
+    '{"num_speculative_tokens": 5, "prompt_lookup_max": 0}': [
+        "prompt_lookup_max must be at least 1, got 0"
+    ],
+    '{"num_speculative_tokens": 5, "prompt_lookup_max": 2, "prompt_lookup_min": 3}': [
+        "prompt_lookup_min must not exceed prompt_lookup_max"
+    ],
+    '{"num_speculative_tokens": 5, "prompt_lookup_max": 2, "prompt_lookup_min": null}': [],
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+@pytest.mark.parametrize("shortcut", [["--spec-method", "ngram"], ["--spec-method=custom_class"]])
+def test_values_that_vllm_refuses_are_named(text, shortcut):
+    """`method` may also be in the configuration, with or without an NGRAMKIT_DRAFT."""
+    own = {key: value for key, value in json.loads(text).items() if key != "method"}
+    custom = shortcut[0].endswith("custom_class")
+    for config in (DraftConfig(), None):
+        words = [*shortcut, "--speculative-config", json.dumps(own)]
+        found = effects_of_vllm_options(read_options(words), config)
+        lines = [line for line in found if line.startswith("vLLM refuses")]
+        expected = [line for line in REFUSED[text] if not (custom and "exceed" in line)]
+        assert lines == [f"vLLM refuses the start: {line}" for line in expected]
+
+
+def test_an_option_given_twice_is_refused_by_vllm():
+    words = [*NGRAM, "--spec-tokens", "4"]
+    assert list(effects_of_vllm_options(read_options(words), DraftConfig())) == [
+        f"{V2}fixed mode: asynchronous scheduling",
+        "vLLM refuses --spec-tokens if --speculative-config has num_speculative_tokens too",
+    ]
+
+
+def test_vllm_refuses_so():
+    source = released("vllm/config/speculative.py")
+    for part in (
+        "num_speculative_tokens: int = Field(default=None, gt=0)",
+        "prompt_lookup_max: int | None = Field(default=None, ge=1)",
+        "prompt_lookup_min: int | None = Field(default=None, ge=1)",
+        "if self.prompt_lookup_min > self.prompt_lookup_max:",
+    ):
+        assert part in source
+    assert "are mutually exclusive" in released("vllm/engine/arg_utils.py")
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--speculative-num-draft-tokens", "1"], "trees of 0 nodes; a pass verifies 1 tokens"),
+        *(
+            (
+                ["--speculative-num-draft-tokens", size],
+                "SGLang cannot draft: --speculative-num-draft-tokens must be at least 1, got "
+                f"{size}",
+            )
+            for size in ("0", "-3")
+        ),
+        (
+            ["--speculative-ngram-max-bfs-breadth", "0"],
+            "SGLang cannot draft: --speculative-ngram-max-bfs-breadth must be at least 1, got 0",
+        ),
+    ],
+)
+def test_values_that_sglang_cannot_use_are_named(options, line):
+    found = effects_of_sglang_options(read_options([*SGLANG, *options]), DraftConfig())
+    assert [each for each in found if each.startswith(line)]
 
 
 FILE_OF_OPTIONS = """\
@@ -368,8 +445,8 @@ def test_the_configuration_of_vllms_options_is_checked(built, monkeypatch, tmp_p
     checked = ngramkit.check_engine("vllm", options=words)
     assert [each.path for each in checked.artifacts] == [str(built)]
     assert checked.source == "ngramkit in --additional-config"
-    ours = ["-sc", '{"method": "custom_class", "model": "ngramkit.engines.vllm.Proposer"}']
-    checked = ngramkit.check_engine("vllm", model="demo", options=[*ours, "--config", str(file)])
+    ours = [*V1, "--spec-tokens", "8", "--config", str(file)]
+    checked = ngramkit.check_engine("vllm", model="demo", options=ours)
     assert (len(checked.artifacts), checked.effects[1]) == (
         0, "ngramkit in --additional-config has no effect: Model Runner V1 does not read it",
     )  # fmt: skip
