@@ -61,6 +61,8 @@ WRONG_TYPES = [
     (lambda: ngramkit.replay("a.jsonl", chain="no"), "chain"),
     (lambda: ngramkit.push("mine", "a/b", private="no"), "private"),
     (lambda: ngramkit.history_forget("past", everything="no"), "everything"),
+    (lambda: ngramkit.history_inspect("past", last="2"), "last"),
+    (lambda: ngramkit.history_inspect("past", last=True), "last"),
 ]
 
 
@@ -126,6 +128,8 @@ REFUSED = [
     (lambda: ngramkit.history_import(5, "out"), "files"),
     (lambda: ngramkit.history_import([5], "out"), "files"),
     (lambda: ngramkit.history_merge(["none"], "out"), "none"),
+    (lambda: ngramkit.history_merge("none", "out"), "paths must be a list, got 'none'"),
+    (lambda: ngramkit.history_inspect("past", last=-1), "last must be at least 0, got -1"),
     (lambda: ngramkit.tokenize(ONE, "demo", exclude=5), "exclude"),
     (lambda: ngramkit.tokenize(ONE, "demo", licenses=[5]), "licenses"),
     (lambda: ngramkit.tokenize(ONE, "demo", executor=5), "executor"),
@@ -159,6 +163,16 @@ def test_what_makes_no_sense_is_refused_in_a_line_with_a_remedy(call, said):
     assert said in str(error)
     assert error.hint or "must" in str(error)
     assert "\n" not in f"{error}{error.hint}"
+
+
+@pytest.mark.parametrize("read", [ngramkit.replay, ngramkit.forecast, ngramkit.history_import])
+@pytest.mark.parametrize("option", ["where", "columns"])
+@pytest.mark.parametrize("given", ["model=m1", ["model"], "", [], {5: "m1"}, {"model": 5}])
+def test_fields_of_a_log_are_given_by_name(read, option, given):
+    Path("answers.jsonl").write_text(json.dumps({"prompt": "a", "output": "b c d"}))
+    out = ["out"] if read is ngramkit.history_import else []
+    with pytest.raises(ngramkit.UsageError, match=f"{option} must be .* by (field|name), got"):
+        read("answers.jsonl", *out, model="demo", **{option: given})
 
 
 def test_generate_takes_token_ids_alone():

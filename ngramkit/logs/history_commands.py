@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from ngramkit.basics.errors import (
     UsageError,
     given_paths,
     require_between,
+    require_list,
     require_texts,
 )
 from ngramkit.basics.models import named_model
@@ -30,7 +30,7 @@ from ngramkit.formats.history import History, clear_partials, merge_histories, r
 from ngramkit.formats.manifest import MANIFEST_FILE
 from ngramkit.formats.request_log import PastRequest
 from ngramkit.logs.agent_sessions import without_earlier_answers
-from ngramkit.logs.read import Files, read_log
+from ngramkit.logs.read import Files, NewestItems, read_log, with_times
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.request_tokenizer import RequestTokenizer
 
@@ -60,6 +60,8 @@ class HistoryContents(Result):
 
 def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
     """Return a history's sizes, and the texts of its `last` newest requests."""
+    check_types(int, last=last)
+    require_between("last", last, 0)
     opened = History.open(path)
     reading = opened.log.read()
     index = opened.load_index(0)
@@ -126,8 +128,10 @@ def history_import(
 ) -> ImportedHistory:
     """Add the requests of logs to the history `out`, which is created if it does not exist.
 
-    Sessions of agents join without their copies, and
-    with `prompts` each request with what was said since the model's last answer.
+    Requests are added in the order of their times; one without a time stays after the one before
+    it. Sessions of agents join without their copies, and with `prompts` each request with what was
+    said since the model's last answer. Memory holds the token ids of the requests that will be
+    kept, and the text of one request or session.
 
     Args:
         model: Whose tokenizer to use; None takes the history's, else the default model.
@@ -147,31 +151,32 @@ def history_import(
         model = History.open(out).tokenizer.id
     tokenizer = load_tokenizer(named_model(model, reporter))
     encode = RequestTokenizer(tokenizer, template, reporter, prompts=prompts)
-    requests: deque[tuple[TokenArray, int]] = deque()
-    imported = total = waiting = 0
+    newest: NewestItems[tuple[TokenArray, int]] = NewestItems(tokens)
+    total = 0
     warned = False
     read: Iterable[LoggedRequest] = read_log(
         files, format=format, columns=columns, where=where, reporter=reporter
     )
+    read = (replace(request, time=time) for time, request in with_times(read))
     if prompts:
         read = map(without_earlier_answers, read)
     for request, (prompt, output, _) in encode.encoded(read):
         if request.agent and not warned:
             warned = True
             reporter.note(f"{PRIVACY_WARNING}: only you can read {out}, and push refuses it")
-        if not imported:  # only after any error about the files
+        if not newest.given:  # only after any error about the files
             reporter.stage("reading the log", unit="requests")
         ids = np.concatenate([prompt, output]) if prompts else output
-        requests.append((ids, len(prompt) if prompts else 0))
-        imported, total, waiting = imported + 1, total + len(ids), waiting + len(ids)
-        while tokens is not None and waiting > tokens:
-            waiting -= len(requests.popleft()[0])
+        assert request.time is not None
+        newest.add(request.time, len(ids), (ids, len(prompt) if prompts else 0))
+        total += len(ids)
         reporter.advance(1)
+    imported = newest.given
     if not imported:
         raise InputError("cannot import the log: it has no requests", "Check the files.")
     history = History.at(out, tokenizer.record)
-    history.extend(requests)
-    dropped = imported - len(requests)
+    history.extend(newest.in_order())
+    dropped = imported - len(newest)
     if tokens is not None:
         dropped += drop_oldest_requests(history, tokens)[0]
     size = HistorySize.of(history)
@@ -184,6 +189,7 @@ def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     A shared request is kept as often as in the history that holds it most often. Raises
     ArtifactError for a damaged log.
     """
+    require_list("paths", paths)
     given = given_paths("paths", paths)
     if not given:
         raise UsageError(

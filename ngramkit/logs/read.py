@@ -6,10 +6,11 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown
 from ngramkit.basics.progress import SILENT, Reporter
@@ -21,6 +22,7 @@ from ngramkit.logs.request import FilePlace, Found, Line, LoggedRequest, Reader,
 from ngramkit.logs.skipped import SkipReport
 
 Files = str | Path | Iterable[str | Path]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -259,30 +261,29 @@ def _warn_of_several_models(models: Counter[str], reporter: Reporter) -> None:
 
 
 def _parse_conditions(where: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    wanted = dict(where or {})
-    for name, value in wanted.items():
+    if where is None:
+        return []
+    _require_texts_by_name("where", where, "texts by field", 'Give {"model": "NAME"}.')
+    for name in where:
         if name not in WHERE:
             raise UsageError(
                 f"unknown field {name!r} of where", hint_for_unknown(name, WHERE), option="where"
             )
-        if not isinstance(value, str):
-            raise UsageError(
-                f"where must be texts by field, got {value!r:.60}",
-                'Give {"model": "NAME"}.',
-                option="where",
-            )
-    return list(wanted.items())
+    return list(where.items())
+
+
+def _require_texts_by_name(name: str, value: Any, wanted: str, hint: str) -> None:
+    if not isinstance(value, Mapping) or not all(
+        isinstance(text, str) for text in [*value, *value.values()]
+    ):
+        raise UsageError(f"{name} must be {wanted}, got {value!r:.60}", hint, option=name)
 
 
 def _named_format(name: str | None, names: Mapping[str, str] | None) -> LogFormat | None:
+    if names is not None:
+        hint = 'Give {"prompt": "question", "output": "answer"}.'
+        _require_texts_by_name("columns", names, "names by field", hint)
     if names:
-        if not isinstance(names, Mapping) or not all(
-            isinstance(text, str) for text in [*names, *names.values()]
-        ):
-            raise UsageError(
-                f"columns must be names by field, got {names!r:.60}",
-                'Give {"prompt": "question", "output": "answer"}.',
-            )
         if name not in (None, "columns"):
             raise UsageError(
                 f"cannot use columns with the format {name}",
@@ -358,11 +359,46 @@ def _lines_of_session(
         skips.add(SkippedRecord.of(FilePlace(file.path), error))
 
 
-def sorted_by_time(requests: Iterable[LoggedRequest]) -> list[LoggedRequest]:
-    """Return the requests sorted by time; one without a time follows the one before it."""
+def with_times(requests: Iterable[LoggedRequest]) -> Iterator[tuple[float, LoggedRequest]]:
+    """Yield requests with their times; one without a time has that of the one before it."""
     time = -math.inf
-    timed: list[tuple[float, LoggedRequest]] = []
     for request in requests:
         time = time if request.time is None else request.time
-        timed.append((time, request))
-    return [request for _, request in sorted(timed, key=itemgetter(0))]
+        yield time, request
+
+
+def sorted_by_time(requests: Iterable[LoggedRequest]) -> list[LoggedRequest]:
+    """Return the requests sorted by time; one without a time follows the one before it."""
+    return [request for _, request in sorted(with_times(requests), key=itemgetter(0))]
+
+
+class NewestItems(Generic[T]):
+    """The newest items of at most `most` in size (None: all), given in any order.
+
+    At least the newest `least` items are kept. Of equal times, the item given later is newer.
+    """
+
+    def __init__(self, most: int | None, least: int = 0) -> None:
+        self.given = 0
+        self._most, self._least = most, least
+        self._size = 0
+        self._kept: list[tuple[float, int, int, T]] = []  # a heap of (time, number, size, item)
+        self._dropped = (-math.inf, -1)  # (time, number) of the newest that was dropped
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, time: float, size: int, item: T) -> None:
+        place = time, self.given
+        self.given += 1
+        if place < self._dropped:
+            return
+        heappush(self._kept, (*place, size, item))
+        self._size += size
+        while self._most is not None and self._size > self._most and len(self) > self._least:
+            time, number, size, _ = heappop(self._kept)
+            self._size -= size
+            self._dropped = time, number
+
+    def in_order(self) -> list[T]:
+        return [item for *_, item in sorted(self._kept, key=itemgetter(0, 1))]

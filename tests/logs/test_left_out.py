@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 
@@ -13,9 +14,10 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.evaluate.records import read_records
+from ngramkit.formats.history import History
 from ngramkit.logs import containers, request_tokenizer
-from ngramkit.logs.history_commands import history_import
-from ngramkit.logs.read import read_log, sorted_by_time
+from ngramkit.logs.history_commands import history_import, history_inspect
+from ngramkit.logs.read import NewestItems, read_log, sorted_by_time
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.request_tokenizer import RequestTokenizer
 
@@ -446,6 +448,44 @@ def test_a_text_that_is_too_long_is_counted(tokenizer, tmp_path, monkeypatch):
     imported = history_import(path, tmp_path / "past", model="demo", reporter=notes)
     assert imported.imported == 1
     assert "a text must have at most 1,000 characters (1)" in notes.text
+
+
+def test_an_import_keeps_the_newest_requests_and_adds_them_by_time(tmp_path):
+    """A request without a time stays after the one before it."""
+    said = [("zero", 30), ("after zero", None), ("one", 20), ("two", 10)]
+    rows = [{"prompt": "q", "output": f"answer {word}", "time": time} for word, time in said]
+    path = write(tmp_path / "a.jsonl", *rows)
+
+    def imported(name, tokens=None):
+        past = tmp_path / name
+        found = history_import(path, past, model="demo", tokens=tokens)
+        shown = history_inspect(past, last=9).last
+        return found, [each.output.removesuffix("<|endoftext|>") for each in shown]
+
+    by_time = ["answer two", "answer one", "answer zero", "answer after zero"]
+    found, kept = imported("all")
+    assert kept == by_time
+    tokens = [request.tokens for request in History.open(tmp_path / "all").read().requests]
+    for count in range(1, 5):
+        most = sum(map(len, tokens[-count:]))
+        found, kept = imported(str(count), most)
+        assert kept == by_time[-count:]
+        assert (found.imported, found.dropped, found.tokens) == (4, 4 - count, most)
+
+
+def test_the_newest_items_of_any_order_leave_no_gap():
+    """An item that is older than a dropped one is dropped, even if it would fit."""
+    given = [(3, 4), (2, 4), (1, 2), (5, 1), (4, 1)]
+    for order in permutations(given):
+        newest = NewestItems(6)
+        for time, size in order:
+            newest.add(time, size, time)
+        assert newest.in_order() == [3, 4, 5]
+        assert newest.given == 5
+        large = NewestItems(0, least=1)
+        for time, size in order:
+            large.add(time, size, time)
+        assert large.in_order() == [5]
 
 
 def test_half_a_surrogate_pair_is_replaced_and_counted(tmp_path, tokenizer):
