@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from ngramkit.basics.errors import UsageError, require_list
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
@@ -177,7 +179,8 @@ def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
         from ngramkit.decode.compare import warm_up
 
         warm_up(decoder, prompt_tokens[0], choice.load(forgetful=True))
-    drafter = choice.load()
+    # Comparisons must not know the answers, so these are remembered after all of them.
+    drafter = choice.load(forgetful=options.compare)
     answers = []
     for tokens in prompt_tokens:
         text, run = write(decoder, tokens, drafter, options.show)
@@ -195,8 +198,22 @@ def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
             )
         )
         if run.ended_by == "interrupt":
-            return answers
-    return [each.compared() for each in answers] if options.compare else answers
+            break
+    if options.compare:
+        if not any(each.run.ended_by == "interrupt" for each in answers):
+            answers = [each.compared() for each in answers]
+        if choice.past is not None:
+            remember_answers(choice.load(), prompt_tokens, answers)
+    return answers
+
+
+def remember_answers(
+    drafter: Drafter, prompts: Sequence[TokenArray], answers: Sequence[Answer]
+) -> None:
+    for prompt, each in zip(prompts, answers, strict=False):  # fewer answers after Ctrl-C
+        drafter.start(prompt)
+        drafter.accept(np.array(each.run.token_ids, np.int32))
+        drafter.finish()
 
 
 def _compare_prompt(decoder: Decoder, prompt: TokenArray, choice: DrafterChoice) -> Comparison:

@@ -65,6 +65,21 @@ def test_it_compares_and_takes_every_option(model):
     assert {"speedup", "identical", "baseline_seconds"} <= answer.to_dict().keys()
 
 
+def test_a_comparison_does_not_know_the_answer(model, tmp_path):
+    """The history remembers it only after the comparison."""
+    passes = []
+    for compare in (False, True):
+        history = tmp_path / str(compare)
+        options = {"drafter": "ssd", "max_new_tokens": 24, "budget": 16, "history": history}
+        for _ in range(2):
+            answer = ngramkit.decode("def f(", model, compare=compare, **options)
+            passes.append(answer.run.passes)
+        assert ngramkit.history_inspect(history).requests == 2
+    first, again, compared, compared_again = passes
+    assert compared == first
+    assert compared_again == again < first
+
+
 def test_what_makes_no_sense_is_told_before_the_model_is_loaded():
     with pytest.raises(UsageError, match="resst"):
         ngramkit.decode("x", "no/such-model", drafter="resst")
