@@ -74,7 +74,7 @@ def inspect(*, path: Folder, last: Last = 0, out: Output) -> None:
     for request in contents.last:
         prompt = repr(request.prompt) if request.prompt else "(its prompt was not remembered)"
         out.show("", f"> {prompt}", f"< {request.output!r}")
-    out.result(path, **{name: facts[name] for name in names}, private=contents.private)
+    out.result(path, **facts)
 
 
 @app.command("import")

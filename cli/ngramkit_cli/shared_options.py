@@ -275,7 +275,10 @@ def _parse_pairs(flag: str, text: str | None, example: str) -> dict[str, str] | 
     pairs = [part.partition("=") for part in text.split(",")]
     if not all(name and value for name, _, value in pairs):
         raise UsageError(f"{flag} must be a list like {example}, got {text!r}")
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    found = {name.strip(): value.strip() for name, _, value in pairs}
+    if len(found) < len(pairs):
+        raise UsageError(f"{flag} must name each field once, got {text!r}")
+    return found
 
 
 # Questions.

@@ -339,6 +339,8 @@ def replay(
             answers, questions, model, template, format, columns, where, reporter
         )
     else:
+        own = {"format": format, "columns": columns, "where": where}
+        _refuse_options("evidence", **own, template=None if template == "auto" else template)
         recorded = _open_record(evidence, answers or questions)
         read_by, records, form = recorded.folder.tokenizer, recorded.answers(), None
     tokenizer = record_of(read_by)
@@ -362,9 +364,9 @@ def replay(
             f"cannot compare with {baseline}: it {needs}", "name another one", option="baseline"
         )
     records, leakage = without_leaks(records, choices, drop_leaked, reporter)
-    units = units_of(records, dependent=keep_state is not None)
     if keep_state is not None:
         records = keep_state.order(records)
+    units = units_of(records, dependent=keep_state is not None)
     replays = []
     for choice in choices:
         if needs := lacking[choice.label]:
@@ -663,6 +665,9 @@ def read_answers(
             option="answers",
         )
     given = [record for record in listed if isinstance(record, Record)]
+    if given or questions is not None:
+        source = "Records" if given else "questions"
+        _refuse_options(source, format=format, columns=columns, where=where)
     if given and isinstance(model, TokenizerRecord):
         return model, _with_turns(given, model.vocabulary), None
     if not given:
@@ -698,6 +703,13 @@ def _with_turns(records: list[Record], vocabulary: int) -> list[Record]:
                 option="model",
             )
     return records
+
+
+def _refuse_options(source: str, **options: Any) -> None:
+    """Raise UsageError for options that only logs have."""
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(f"cannot use {name} with {source}", "leave one out", option=name)
 
 
 def _open_record(path: str | Path, files: Any) -> RecordedEvidence:

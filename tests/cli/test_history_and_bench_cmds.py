@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 
+import ngramkit
 from ngramkit.basics.models import resolve_model
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.history import LOG, History
@@ -150,6 +151,25 @@ def test_logs_become_a_history(ngramkit_cli, tmp_path):
     assert (empty.code, other.code) == (3, 2)
     assert "`input` must be" in empty.err
     assert "--columns must be a list" in other.err
+
+
+def test_a_field_may_be_named_once(ngramkit_cli, tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"prompt": "a", "output": "b", "model": "m"}')
+    importing = ["history", "import", "log.jsonl", "--model", "demo", "--out", "past"]
+    (twice,) = ngramkit_cli([*importing, "--where", "model=m,model=n"])
+    assert twice.code == 2
+    assert "--where must name each field once, got 'model=m,model=n'" in twice.err
+
+
+def test_inspect_prints_what_python_returns(ngramkit_cli, tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"prompt": "import os", "output": "import sys"}')
+    _, shown = ngramkit_cli(
+        ["history", "import", "log.jsonl", "--model", "demo", "--out", "past"],
+        ["history", "inspect", "past", "--last", "1", "--json"],
+    )
+    found = ngramkit.history_inspect(tmp_path / "past", last=1).to_dict()
+    assert shown.json["last"] == found["last"] != []
+    assert found.keys() <= shown.json.keys()
 
 
 def test_replay_reads_a_history_and_leaves_it_alone(ngramkit_cli, tmp_path):

@@ -218,3 +218,30 @@ def test_a_replay_refuses_what_makes_no_sense(answers):
             ngramkit.replay(answers, model="demo", **options)
     with pytest.raises(InputError, match=r"no\.jsonl"):
         ngramkit.replay("no.jsonl", model="demo", drafters="context")
+
+
+def test_repeated_answers_to_one_prompt_are_one_task(answers):
+    kept = ngramkit.replay(
+        answers, model="demo", drafters="context", budgets=[4], keep_state=KeepState(repeat=2)
+    )
+    assert len(list(kept.rows())) == 2 * 3
+    assert kept[0].interval.low is None
+    assert kept.to_dict()["results"]
+
+
+@pytest.mark.parametrize("options", [{"format": "vllm"}, {"where": {"model": "a"}}])
+def test_options_of_logs_are_refused_where_no_log_is_read(answers, tmp_path, options):
+    (tmp_path / "questions.jsonl").write_text('{"question_id": 0, "turns": ["x"]}')
+    (name,) = options
+    turns = [ngramkit.Turn([1, 2], [3, 4])]
+    with pytest.raises(UsageError, match=f"cannot use {name} with Records"):
+        ngramkit.replay([ngramkit.Record("a", "b", turns)], model="demo", **options)
+    with pytest.raises(UsageError, match=f"cannot use {name} with questions"):
+        ngramkit.replay(answers, tmp_path / "questions.jsonl", model="demo", **options)
+    with pytest.raises(UsageError, match=f"cannot use {name} with evidence"):
+        ngramkit.replay(evidence=tmp_path, **options)
+
+
+def test_a_template_is_refused_with_evidence(tmp_path):
+    with pytest.raises(UsageError, match="cannot use template with evidence"):
+        ngramkit.replay(evidence=tmp_path, template="vicuna")
