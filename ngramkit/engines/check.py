@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -127,16 +127,17 @@ def check_engine(
     engine: str,
     *,
     model: str | None = None,
-    draft: str | None = None,
+    draft: str | Path | Mapping[str, Any] | None = None,
     budget: int = 8,
     options: Sequence[str] = (),
     trust_remote_code: bool = False,
 ) -> CheckedEngine:
     """Open what an engine would open, compare it with `model`'s tokenizer, and draft once.
 
-    `engine`: one of `engines.config.ENGINES`. `draft`: a JSON object or a file of one (default:
-    NGRAMKIT_DRAFT, else the engines' default). `budget`: draft nodes, at most. `model`: a short
-    name, a Hub id or a folder; without one nothing is compared, and a datastore gives the prompt.
+    `engine`: one of `engines.config.ENGINES`. `draft`: the configuration, its JSON or a
+    file of that (default: NGRAMKIT_DRAFT, else the engines' default). `budget`: draft nodes, at
+    most. `model`: a short name, a Hub id or a folder; without one nothing is compared, and a
+    datastore gives the prompt.
     `options`: of `vllm serve` or SGLang's server, such as ["--no-async-scheduling"], also in a file
     that "--config" names, whose effects are reported. Without a configuration, vLLM's options may
     hold it.
@@ -159,7 +160,7 @@ def check_engine(
         )
     about = ENGINES[engine]
     source = CONFIG_VARIABLE if draft is None else "what was given"
-    config = DraftConfig.from_environment() if draft is None else DraftConfig.read(draft)
+    config = DraftConfig.from_environment() if draft is None else DraftConfig.read(draft, "draft")
     read = read_options(options)
     option_effects = tuple(EFFECTS[engine](read, config)) if options else ()
     if config is None and engine == "vllm":

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -175,25 +176,30 @@ class DraftConfig:
         require_sources(DrafterSpec.parse(self.drafter).name, given, "history")
 
     @classmethod
-    def read(cls, text: str) -> DraftConfig:
-        """Read a JSON object, or a file that holds one.
+    def read(
+        cls, given: str | PathLike[str] | Mapping[str, Any], where: str = CONFIG_VARIABLE
+    ) -> DraftConfig:
+        """Read a mapping, a JSON object, or a file of one; `where` names it in errors.
 
-        Raises InputError if there is no JSON object, UsageError as `parse`.
+        Raises InputError if there is no JSON object, TypeError for other types, UsageError as
+        `parse`.
         """
         hint = 'write {"drafter": "blend"}, or the path of a file that holds such an object'
-        where = CONFIG_VARIABLE
-        if text.lstrip().startswith("{"):
-            value = parse_json(text, where, strict=True, error=InputError, hint=hint)
+        if isinstance(given, Mapping):
+            return cls.parse(given, where)
+        if not isinstance(given, str | PathLike):
+            raise TypeError(f"{where} must be a mapping, JSON or a path, got {given!r:.60}")
+        if isinstance(given, str) and given.lstrip().startswith("{"):
+            value = parse_json(given, where, strict=True, error=InputError, hint=hint)
         else:
-            where = text.strip()
+            named_by = f", which {CONFIG_VARIABLE} names" if where == CONFIG_VARIABLE else ""
+            where = str(given).strip()
             try:
                 value = read_json(
                     Path(_expand_home(where)), strict=True, error=InputError, hint=hint
                 )
             except (OSError, ValueError) as error:
-                raise InputError(
-                    f"cannot read {where}, which {CONFIG_VARIABLE} names: {reason(error)}", hint
-                ) from None
+                raise InputError(f"cannot read {where}{named_by}: {reason(error)}", hint) from None
         if not isinstance(value, dict):
             raise InputError(f"{where} must be a JSON object, got {type(value).__name__}", hint)
         return cls.parse(value, where)

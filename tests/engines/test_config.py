@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.check import check_engine
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.engines.metrics import Statistics
 from ngramkit.engines.source import open_source
@@ -82,6 +84,33 @@ def test_a_file_may_hold_it(tmp_path, monkeypatch):
         DraftConfig.from_environment()
     monkeypatch.setenv(CONFIG_VARIABLE, "")
     assert DraftConfig.from_environment() is None
+
+
+def test_a_path_or_a_mapping_is_a_configuration(tmp_path):
+    path = tmp_path / "draft.json"
+    path.write_text('{"tokens": 3}')
+    assert DraftConfig.read(path) == DraftConfig.read({"tokens": 3}) == DraftConfig(tokens=3)
+    for given in (path, str(path), {"tokens": 3}, '{"tokens": 3}'):
+        checked = check_engine("sglang", model="demo", draft=given)
+        assert checked.notes[-1] == "tokens has no effect in this engine"
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        (5, TypeError, "draft must be a mapping, JSON or a path, got 5"),
+        ({"tokens": 0}, UsageError, "tokens of draft must be a whole number, 1 to 64, got 0"),
+        ({"x": 1}, UsageError, "unknown key 'x' in draft"),
+        ("{", InputError, "draft: not JSON"),
+        ("none.json", InputError, "cannot read none.json: No such file or directory"),
+        (Path("{"), InputError, "cannot read {: No such file or directory"),
+    ],
+)
+def test_errors_name_draft_and_not_the_variable(given, error, says):
+    with pytest.raises(error) as caught:
+        check_engine("vllm", draft=given)
+    assert str(caught.value).startswith(says)
+    assert CONFIG_VARIABLE not in str(caught.value)
 
 
 def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
