@@ -26,8 +26,9 @@ from ngramkit.logs.request import (
     skip_bad,
 )
 
+LAST_BYTES = 1 << 16  # of a session, searched for its last time
 COPIED_ANSWER = "an answer that an earlier session holds"
-__all__ = ["is_session", "read_sessions", "start_time", "without_earlier_answers"]
+__all__ = ["is_session", "last_time", "read_sessions", "start_time", "without_earlier_answers"]
 
 
 def read_sessions(lines: Iterator[Line]) -> Iterator[Found]:
@@ -116,6 +117,17 @@ def without_earlier_answers(request: LoggedRequest) -> LoggedRequest:
     while begin and prompt[begin - 1].role != ASSISTANT:
         begin -= 1
     return replace(request, prompt=prompt[begin:])
+
+
+def last_time(file: LogFile) -> float:
+    """Return the time of the last record near a session's end, else when the file changed last."""
+    for line in reversed(file.last_lines(LAST_BYTES)):
+        with suppress(InputError):  # a cut line
+            record = parse_json(line, str(file.path), most_values=MAX_RECORD_VALUES)
+            time = parse_time(time_of(record)) if isinstance(record, dict) else None
+            if time is not None:
+                return time
+    return file.path.stat().st_mtime
 
 
 def start_time(file: LogFile) -> float:

@@ -7,6 +7,7 @@ Sizes are bounded; pickles are never executed.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -83,6 +84,13 @@ class LogFile:
             return []
         raw = islice(self._raw_lines(), FORMAT_LINES)
         return [line.decode("utf-8", "replace") for _, line in raw]
+
+    def last_lines(self, size: int) -> list[bytes]:
+        """Return the lines of the last `size` bytes, without unpacking; the first may be cut."""
+        with open_stream(self.path) as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(file.tell() - size, 0))
+            return file.read(size).splitlines()
 
     def objects(self, on_bad_line: OnBadLine | None = None) -> Iterator[Line]:
         """Yield every JSON object with its place.

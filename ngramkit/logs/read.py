@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import chain, groupby
@@ -125,8 +125,8 @@ def read_log(
         format: A key of FORMATS; None recognizes the format of each file.
         columns: Names of a JSON log's columns by field (prompt, output, ...).
         where: Values by field of WHERE; other requests are not yielded.
-        newest: Read only the newest requests of agents' sessions, from the newest files. It counts
-            what is left out.
+        newest: Read only the newest requests of agents' sessions, from the files that end last; if
+            `where` is given, from as many files as it needs. It counts what is left out.
 
     Counts unusable records by reason. Raises UsageError for an unknown format or field; InputError
     for a file that is missing, damaged or in no known format, and if no request remains.
@@ -153,18 +153,21 @@ def read_log(
     skips.files.update(listed.skipped)
     models: Counter[str] = Counter()
     places: dict[int, Path] = {}
-    for form, of_form in _files_by_format(formats, newest, reporter):
+    for form, of_form in _files_by_format(formats):
         what = counted(len(of_form), "file") if len(of_form) > 1 else str(of_form[0].path)
         reporter.note(f"log: {what}, {form.title}" + ("" if named else " (by its content)"))
+        sessions: _NewestSessions | None = None
+        if newest is not None and form.name == "sessions":
+            sessions = _NewestSessions(of_form, newest, is_wanted, reporter, selects=bool(wanted))
         lines = chain.from_iterable(
             _lines_of_session(file, form, skips, listed.in_folders)
             if form.name == "sessions"
             else _records_of_lines(file, form, skips)
-            for file in of_form
+            for file in (of_form if sessions is None else sessions.files())
         )
         read = form.read(lines)
-        if newest is not None and form.name == "sessions":
-            read = _newest_requests(read, newest, is_wanted, reporter)
+        if sessions is not None:
+            read = sessions.requests(read)
         for found in read:
             if isinstance(found, SkippedRecord):
                 skips.add(found)
@@ -191,63 +194,86 @@ def _is_elsewhere(request: LoggedRequest, places: dict[int, Path]) -> bool:
 
 
 def _files_by_format(
-    formats: Iterable[tuple[LogFile, LogFormat]], newest: NewestRequests | None, reporter: Reporter
+    formats: Iterable[tuple[LogFile, LogFormat]],
 ) -> Iterator[tuple[LogFormat, list[LogFile]]]:
     """Yield files of one format that follow each other; all sessions at once, by their begin."""
     rest = [pair for pair in formats if pair[1].name != "sessions"]
     of_agents = [pair for pair in formats if pair[1].name == "sessions"]
     of_agents.sort(key=lambda pair: agent_sessions.start_time(pair[0]))
-    if newest is not None and of_agents:
-        of_agents = _newest_files(of_agents, newest, reporter)
     for form, group in groupby([*rest, *of_agents], key=lambda pair: pair[1]):
         yield form, [file for file, _ in group]
 
 
-def _newest_requests(
-    found: Iterable[Found],
-    newest: NewestRequests,
-    is_wanted: Callable[[LoggedRequest], bool],
-    reporter: Reporter,
-) -> Iterator[Found]:
-    """Yield what is skipped or not selected, then the newest requests."""
-    kept: deque[tuple[LoggedRequest, int]] = deque()
-    size = dropped = 0
-    for each in found:
-        if isinstance(each, SkippedRecord) or not is_wanted(each):
-            yield each
-            continue
-        said = each.prompt[-1].content if isinstance(each.prompt, MessagePrefix) else ""
-        kept.append((each, len(said) + len(each.output)))
-        size += kept[-1][1]
-        while size > newest.characters and len(kept) > 1:
-            size -= kept.popleft()[1]
-            dropped += 1
-    newest.left_out += dropped
-    if dropped:
-        reporter.note(
-            f"keeping the newest {len(kept):,} of {counted(len(kept) + dropped, 'request')}"
-        )
-    for request, _ in kept:
-        yield request
+class _NewestSessions:
+    """The newest files of sessions, and the newest requests in them.
 
+    The bytes of the files are enough for all characters. If `selects`, older files are read until
+    the selected requests have that many characters.
+    """
 
-def _newest_files(
-    pairs: list[tuple[LogFile, LogFormat]], newest: NewestRequests, reporter: Reporter
-) -> list[tuple[LogFile, LogFormat]]:
-    """Return the newest files, enough of them for all characters."""
-    sizes = [file.path.stat().st_size for file, _ in pairs]
-    at, size = len(pairs), 0
-    while at and size < BYTES_PER_CHARACTER * newest.characters:
-        at -= 1
-        size += sizes[at]
-    newest.sessions_read, newest.sessions_found = len(pairs) - at, len(pairs)
-    newest.bytes_read, newest.bytes_found = size, sum(sizes)
-    if at:
-        reporter.note(
-            f"reading the newest {newest.sessions_read:,} of {counted(len(pairs), 'session')}: "
-            f"{size_text(size)} of {size_text(newest.bytes_found)} (newest)"
-        )
-    return pairs[at:]
+    def __init__(
+        self,
+        files: Sequence[LogFile],
+        newest: NewestRequests,
+        is_wanted: Callable[[LoggedRequest], bool],
+        reporter: Reporter,
+        *,
+        selects: bool,
+    ) -> None:
+        self._files, self._newest, self._is_wanted = files, newest, is_wanted
+        self._reporter, self._selects = reporter, selects
+        self._times = {file.path: agent_sessions.last_time(file) for file in files}
+        self._characters = 0  # of the selected requests
+
+    def files(self) -> Iterator[LogFile]:
+        """Yield the newest files, group by group, each group in the order of `files`."""
+        newest, most = self._newest, self._newest.characters
+        sizes = {file.path: file.path.stat().st_size for file in self._files}
+        rest = sorted(sizes, key=lambda path: self._times[path])
+        newest.sessions_found, newest.bytes_found = len(rest), sum(sizes.values())
+        while rest and (not newest.sessions_read or (self._selects and self._characters < most)):
+            group: set[Path] = set()
+            end = newest.bytes_read + max(BYTES_PER_CHARACTER * most, newest.bytes_read)
+            while rest and newest.bytes_read < end:
+                newest.bytes_read += sizes[rest[-1]]
+                group.add(rest.pop())
+            newest.sessions_read += len(group)
+            if rest or newest.sessions_read > len(group):
+                self._reporter.note(
+                    f"reading the newest {newest.sessions_read:,} of "
+                    f"{counted(newest.sessions_found, 'session')}: {size_text(newest.bytes_read)} "
+                    f"of {size_text(newest.bytes_found)} (newest)"
+                )
+            yield from (file for file in self._files if file.path in group)
+
+    def requests(self, found: Iterable[Found]) -> Iterator[Found]:
+        """Yield what is skipped or not selected, then the newest requests by time."""
+        kept: NewestItems[LoggedRequest] = NewestItems(self._newest.characters, least=1)
+        time, path = -math.inf, None
+        for each in found:
+            if isinstance(each, SkippedRecord):
+                yield each
+                continue
+            assert each.where is not None
+            if each.time is not None:
+                time = each.time
+            elif each.where.path != path:
+                time = self._times[each.where.path]
+            path = each.where.path
+            if not self._is_wanted(each):
+                yield each
+                continue
+            said = each.prompt[-1].content if isinstance(each.prompt, MessagePrefix) else ""
+            size = len(said) + len(each.output)
+            self._characters += size
+            kept.add(time, size, each)
+        dropped = kept.given - len(kept)
+        self._newest.left_out += dropped
+        if dropped:
+            self._reporter.note(
+                f"keeping the newest {len(kept):,} of {counted(kept.given, 'request')}"
+            )
+        yield from kept.in_order()
 
 
 def _warn_of_several_models(models: Counter[str], reporter: Reporter) -> None:
@@ -375,7 +401,7 @@ def sorted_by_time(requests: Iterable[LoggedRequest]) -> list[LoggedRequest]:
 class NewestItems(Generic[T]):
     """The newest items of at most `most` in size (None: all), given in any order.
 
-    At least the newest `least` items are kept. Of equal times, the item given later is newer.
+    It keeps at least `least` items. If times are equal, the item given later is newer.
     """
 
     def __init__(self, most: int | None, least: int = 0) -> None:

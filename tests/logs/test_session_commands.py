@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -231,6 +233,75 @@ def test_only_the_newest_sessions_are_forecast(tmp_path, ngramkit_cli):
     )
     assert f"replayed: {text} " in " ".join(quiet.out.split())
     assert shown.json["replayed"] == found
+
+
+def write_session(folder, name, times, model="m"):
+    """Write an answer of 100 characters for each time of November; None: a record without one."""
+    rows = []
+    for number, time in enumerate(times):
+        for role in ("user", "assistant"):
+            stamp = {} if time is None else {"timestamp": f"2026-11-{time:02}T12:00:00Z"}
+            text = f"{name} {time} ".ljust(100, ".") if role == "assistant" else "q"
+            rows.append(
+                {"type": role, "uuid": f"{role} {number}", "parentUuid": None, "sessionId": name,
+                 "message": {"role": role, "content": text, "model": model}, **stamp}
+            )  # fmt: skip
+            if role == "assistant":
+                rows[-1]["parentUuid"] = f"user {number}"
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def newest_of(folder, characters, **options):
+    """Return (session, day or None) of each request, the counts, and the notes."""
+    newest, notes = NewestRequests(characters), Notes()
+    found = [
+        tuple(request.output.rstrip(".").split())
+        for request in read_log(folder, newest=newest, reporter=notes, **options)
+    ]
+    return found, newest, notes
+
+
+def test_a_long_session_is_as_new_as_its_last_requests(tmp_path):
+    with write_session(tmp_path, "long", [1, 2, 19, 20]).open("a") as file:
+        file.write('{"type": "last-prompt", "sessionId": "long"}\n{"type": "us')  # still written
+    write_session(tmp_path, "short", [9, 10])
+    found, newest, _ = newest_of(tmp_path, 303)
+    assert found == [("short", "10"), ("long", "19"), ("long", "20")]
+    assert (newest.left_out, newest.sessions_read) == (3, 2)
+    found, newest, notes = newest_of(tmp_path, 60)
+    assert found == [("long", "20")]
+    assert (newest.left_out, newest.sessions_read, newest.sessions_found) == (3, 1, 2)
+    assert "reading the newest 1 of 2 sessions" in notes
+    past = tmp_path / "past"
+    ngramkit.history_import(tmp_path, past, model="demo")
+    order = [each.output.split()[1] for each in ngramkit.history_inspect(past, last=9).last]
+    assert order == ["1", "2", "9", "10", "19", "20"]
+
+
+def test_a_session_without_times_is_as_new_as_its_file(tmp_path):
+    untimed = write_session(tmp_path, "untimed", [None])
+    write_session(tmp_path, "timed", [5, 15])
+    for day, expected in ((10, "timed"), (20, "untimed")):
+        seconds = datetime(2026, 11, day, tzinfo=UTC).timestamp()
+        os.utime(untimed, (seconds, seconds))
+        for characters in (10, 101):  # of one file, of both
+            assert [name for name, _ in newest_of(tmp_path, characters)[0]] == [expected]
+
+
+def test_older_sessions_are_read_until_enough_is_selected(tmp_path):
+    for day in range(1, 21):
+        write_session(tmp_path, f"s{day}", [day], model="old" if day < 10 else "new")
+    found, newest, _ = newest_of(tmp_path, 60, where={"model": "old"})
+    assert found == [("s9", "9")]
+    assert newest.sessions_read < newest.sessions_found == 20
+    found, newest, _ = newest_of(tmp_path, 10_000, where={"model": "old"})
+    assert found == [(f"s{day}", str(day)) for day in range(1, 10)]
+    assert (newest.sessions_read, newest.left_out) == (20, 0)
+    assert newest_of(tmp_path, 60)[1].sessions_read < 9
+    with pytest.raises(InputError, match="none has model='lost'"):
+        newest_of(tmp_path, 60, where={"model": "lost"})
 
 
 # Token ids of prompts that share messages.
