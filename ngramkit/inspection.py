@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import NgramkitError, require_between
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
@@ -92,6 +93,7 @@ def inspect(
     from ngramkit.corpus.tokenizer import load_tokenizer  # not needed to open an artifact
 
     require_between("top", top, 1)
+    check_types(str, query=query)
     artifact = open_artifact(source, reporter=reporter)
     try:
         tokenizer: TextTokenizer | None = load_tokenizer(model or artifact.tokenizer.id)

@@ -61,6 +61,9 @@ WRONG_TYPES = [
     (lambda: ngramkit.replay("a.jsonl", chain="no"), "chain"),
     (lambda: ngramkit.push("mine", "a/b", private="no"), "private"),
     (lambda: ngramkit.history_forget("past", everything="no"), "everything"),
+    (lambda: ngramkit.inspect("mine", 5), "query"),
+    (lambda: ngramkit.drafters(5), "name must be a text, got 5"),
+    (lambda: ngramkit.drafters(["context"]), "name must be a text"),
     (lambda: ngramkit.history_inspect("past", last="2"), "last"),
     (lambda: ngramkit.history_inspect("past", last=True), "last"),
 ]
@@ -214,6 +217,19 @@ def test_a_model_may_be_a_path():
     folder = Path(ngramkit.resolve_model("demo"))
     assert ngramkit.load_tokenizer(folder).record.vocabulary
     assert ngramkit.tokenize(ONE, folder, "out").manifest.counts["documents"] == 1
+
+
+@pytest.mark.parametrize("word", [{"model": "no-such"}, {"eos": False}, {"limit": 3}])
+@pytest.mark.parametrize("build", [ngramkit.build_datastore, ngramkit.build_frozen])
+def test_a_store_of_tokens_takes_no_option_of_text(build, word, tmp_path):
+    store = ngramkit.tokenize(ONE, "demo", tmp_path / "store")
+    (name,) = word
+    for source in (store, store.path, str(store.path)):
+        with pytest.raises(
+            ngramkit.UsageError, match=f"cannot use {name} with tokens: it is for text"
+        ):
+            build(source, tmp_path / "out", **word)
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_open_is_inspected_and_verified_as_it_is(datastore):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import ngramkit
-from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import ARTIFACTS
 from ngramkit.basics.terminal_text import counted, size_text
 from ngramkit_cli import completion
@@ -164,13 +163,11 @@ def _source_of_build(corpus: CorpusOptions, tokens: str | None, out: Output) -> 
     """Return a builder's source. Raises UsageError unless it is either --tokens or --corpus."""
     if tokens is None:
         return {"source": corpus.text, **corpus.tokenised(out)}
-    for name in corpus.given:
-        raise UsageError(
-            f"cannot use {name} with --tokens: it is for text", "leave out one of them", option=name
-        )
+    from ngramkit.corpus.open import refuse_text_options
     from ngramkit.formats.tokens import TokenStore
     from ngramkit.remote.fetch import fetch
 
+    refuse_text_options(corpus.given)
     store = TokenStore.open(fetch(tokens, reporter=out.reporter).path)
     out.say(f"tokenizer: {store.tokenizer.id} (of {tokens})")
     return {"source": store}

@@ -33,7 +33,14 @@ from ngramkit.corpus.document import Document, Position
 from ngramkit.corpus.encoding import EncodedBatch, encode_documents, use_cores
 from ngramkit.corpus.gigatoken import open_encoder
 from ngramkit.corpus.naming import corpus_name, planned_corpus, selection_name
-from ngramkit.corpus.open import AnyCorpus, CorpusOptions, Openable, is_artifact, open_with
+from ngramkit.corpus.open import (
+    AnyCorpus,
+    CorpusOptions,
+    Openable,
+    is_artifact,
+    open_with,
+    refuse_text_options,
+)
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.manifest import Manifest, build_id, is_private_corpus
@@ -171,10 +178,9 @@ def token_store(
     store.
     """
     if isinstance(source, TokenStore) or (isinstance(source, str | Path) and is_artifact(source)):
-        for name in options.given():
-            raise UsageError(
-                f"cannot use {name}: tokens are given, not text", "leave it out", option=name
-            )
+        refuse_text_options(
+            [*options.given(), *["model"] * (model is not None), *["eos"] * (not eos)]
+        )
         if isinstance(source, TokenStore):
             yield source
         else:

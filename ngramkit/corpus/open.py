@@ -7,7 +7,7 @@ import glob
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,16 @@ class CorpusOptions:
 
     def given(self) -> list[str]:
         return [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+
+
+def refuse_text_options(given: Iterable[str]) -> None:
+    """Raise UsageError for an option that only texts have, if tokens are the source."""
+    for name in given:
+        raise UsageError(
+            f"cannot use {name} with tokens: it is for text",
+            "leave out one of them",
+            option=(name, "tokens"),
+        )
 
 
 def open_corpus(

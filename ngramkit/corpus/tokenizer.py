@@ -92,9 +92,8 @@ class TextTokenizer:
             ids = self.backend.encode(text, add_special_tokens=special).ids
         except (TypeError, UnicodeEncodeError):
             # A lone surrogate, from invalid bytes in a terminal or an incomplete pair in JSON.
-            raise BadRecordError(
-                f"text must be valid Unicode, got {text!a:.60}", "use UTF-8"
-            ) from None
+            wanted = "valid Unicode" if isinstance(text, str) else "a string"
+            raise BadRecordError(f"text must be {wanted}, got {text!a:.60}", "use UTF-8") from None
         except BaseException as error:
             refuse_fault(error, self.record.id)
             raise
