@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -39,7 +39,8 @@ from ngramkit.drafters.references import (
     require_references,
 )
 
-Drafters = Drafter | Callable[[], Drafter] | list[Drafter] | tuple[Drafter, ...] | str
+OneDrafter = Drafter | Callable[[], Drafter] | str
+Drafters = OneDrafter | Sequence[OneDrafter]
 
 
 def generate(
@@ -210,17 +211,23 @@ def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
             'add drafter="cacheback", or a drafter of yours',
             option="drafter",
         )
-    if isinstance(drafter, str):
-        return [load_drafter(drafter) for _ in range(rows)]
     if isinstance(drafter, list | tuple):
         if len(drafter) != rows:
             raise UsageError(
                 f"drafter must be one per row, got {len(drafter)} for {rows} rows", option="drafter"
             )
-        return [require_drafter(each) for each in drafter]
-    if callable(drafter):
-        return [require_drafter(drafter()) for _ in range(rows)]
-    return [drafter] * rows  # its `start` begins each row
+        return [_drafter_of(each) for each in drafter]
+    if isinstance(drafter, str) or callable(drafter):
+        return [_drafter_of(drafter) for _ in range(rows)]
+    return [drafter] * rows  # type: ignore[list-item]  # its `start` begins each row
+
+
+def _drafter_of(given: OneDrafter) -> Drafter:
+    if isinstance(given, str):
+        return load_drafter(given)
+    given = require_drafter(given, or_maker=True)
+    made: Drafter = require_drafter(given() if callable(given) else given)
+    return made
 
 
 def _pad_outputs(ids: torch.Tensor, runs: list[Decoded], config: Any) -> torch.Tensor:

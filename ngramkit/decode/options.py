@@ -169,7 +169,10 @@ class DecodeOptions:
         elif self.drafter is not None:
             given: Any = self.drafter  # `generate` takes one per row
             for each in given if isinstance(given, list | tuple) else [given]:
-                require_drafter(each, or_maker=True)
+                if isinstance(each, str):
+                    DrafterSpec.parse(each)
+                else:
+                    require_drafter(each, or_maker=True)
         require_list("references", self.references)
         if not len(self.references):
             return

@@ -360,6 +360,15 @@ def test_what_cannot_be_honoured_is_refused_by_name(model, named, options):
         ngramkit.generate(model, **call)
 
 
+def test_a_list_of_drafters_may_hold_names_and_functions(model):
+    call = {**BATCH, **GREEDY, "no_repeat_ngram_size": 2}
+    expected = ngramkit.generate(model, drafter="cacheback", **call)
+    for given in (["cacheback", "context"], ("cacheback", lambda: Cacheback(None))):
+        assert torch.equal(ngramkit.generate(model, drafter=given, **call), expected)
+    with pytest.raises(UsageError, match="unknown drafter 'cachback'"):
+        ngramkit.generate(model, drafter=["cacheback", "cachback"], **call)
+
+
 def test_time_limits_hold_for_one_row(model):
     criteria = StoppingCriteriaList([MaxTimeCriteria(0.0)])
     found = ngramkit.generate(
