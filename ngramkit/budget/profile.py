@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import MISSING, asdict, dataclass, fields
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import InputError
-from ngramkit.basics.untrusted import read_json
+from ngramkit.basics.untrusted import read_json, whole_number
 from ngramkit.formats.replacing import hold_lock, replace_text
 
 
@@ -19,6 +22,7 @@ def context_class(length: int) -> int:
     return length.bit_length() // 2
 
 
+HINT = "Make one with ngramkit pass-cost or ngramkit calibrate."
 MAX_SPREAD = 0.25  # spread above which times are not trusted
 
 
@@ -87,14 +91,43 @@ class Profile:
 
     @staticmethod
     def load(path: Path) -> Profile:
-        try:
-            body = read_json(path, error=InputError, hint="run ngramkit calibrate")
-            passes = [Pass(**each) for each in body.pop("passes")]
-            body.pop("engine", None)  # older profiles name one
-            profile = Profile(passes=passes, **body)
-            profile.table()
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"cannot read the profile {path}: {error}", "run ngramkit calibrate"
-            ) from error
+        """Read a profile. Raises InputError, which names a missing or wrong field."""
+        where = f"the profile {path}"
+        given = _fields(Profile, read_json(path, error=InputError, hint=HINT), where)
+        if not isinstance(given["passes"], list) or not given["passes"]:
+            got = f"{given['passes']!r:.40}"
+            raise InputError(f"cannot read {where}: passes must be a list, got {got}", HINT)
+        passes = [
+            _read_pass(each, f"pass {at} of {where}") for at, each in enumerate(given["passes"], 1)
+        ]
+        profile = Profile(given["model"], given["device"], given["dtype"], passes)
+        known = {(each.context_length, each.tree_size) for each in passes}
+        for context, size in product(profile.contexts, profile.sizes):
+            if (context, size) not in known:
+                missing = f"context_length {context} and tree_size {size}"
+                raise InputError(f"cannot read {where}: no pass has {missing}", HINT)
         return profile
+
+
+def _read_pass(body: Any, where: str) -> Pass:
+    read = Pass(**_fields(Pass, body, where))
+    for name in ("tree_size", "context_length"):
+        if not whole_number(value := getattr(read, name)):
+            got = f"{value!r:.40}"
+            raise InputError(f"cannot read {where}: {name} must be a whole number, got {got}", HINT)
+    for name in ("seconds", "spread"):
+        value = getattr(read, name)
+        if type(value) not in (int, float) or not 0 <= value < math.inf:
+            got = f"{value!r:.40}"
+            raise InputError(f"cannot read {where}: {name} must be a number, got {got}", HINT)
+    return read
+
+
+def _fields(kind: type, body: Any, where: str) -> dict[str, Any]:
+    """Return the fields of a dataclass in `body`; others, as of older profiles, are left out."""
+    if not isinstance(body, dict):
+        raise InputError(f"cannot read {where}: it must be an object, got {body!r:.40}", HINT)
+    for field in fields(kind):
+        if field.default is MISSING and field.name not in body:
+            raise InputError(f"cannot read {where}: {field.name} is missing", HINT)
+    return {field.name: body[field.name] for field in fields(kind) if field.name in body}

@@ -62,6 +62,50 @@ def test_a_damaged_profile_is_named(model):
             Profile.load(profile_file(model.model))
 
 
+PASS = {"tree_size": 0, "context_length": 8, "seconds": 0.1}
+WHOLE = {"model": "m", "device": "d", "dtype": "t", "passes": [PASS]}
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"a": 1}, "model is missing"),
+        *(
+            ({key: value for key, value in WHOLE.items() if key != name}, f"{name} is missing")
+            for name in WHOLE
+        ),
+        ([1], "it must be an object, got [1]"),
+        ({**WHOLE, "passes": []}, "passes must be a list, got []"),
+        ({**WHOLE, "passes": 5}, "passes must be a list, got 5"),
+        ({**WHOLE, "passes": [5]}, "pass 1: it must be an object, got 5"),
+        ({**WHOLE, "passes": [PASS, {"tree_size": 1}]}, "pass 2: context_length is missing"),
+        (
+            {**WHOLE, "passes": [{**PASS, "tree_size": -1}]},
+            "pass 1: tree_size must be a whole number, got -1",
+        ),
+        (
+            {**WHOLE, "passes": [{**PASS, "seconds": "1"}]},
+            "pass 1: seconds must be a number, got '1'",
+        ),
+        (
+            {**WHOLE, "passes": [PASS, {**PASS, "tree_size": 1, "context_length": 9}]},
+            "no pass has context_length 8 and tree_size 1",
+        ),
+    ],
+)
+def test_a_field_that_a_profile_lacks_is_named(body, says, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(body))
+    with pytest.raises(InputError) as caught:
+        Profile.load(path)
+    at, _, cause = says.rpartition(": ")
+    part = f"{at} of the profile" if at else "the profile"
+    assert str(caught.value) == f"cannot read {part} {path}: {cause}"
+    assert caught.value.hint == "Make one with ngramkit pass-cost or ngramkit calibrate."
+    path.write_text(json.dumps({**WHOLE, "engine": "eager"}))
+    assert Profile.load(path) == Profile("m", "d", "t", [Pass(0, 8, 0.1)])
+
+
 def test_a_profile_of_an_earlier_version_is_read(model):
     path = profile_path(model)
     found = measure(model, sizes=(0, 1), contexts=(8,), seconds=0)
