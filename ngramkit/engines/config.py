@@ -107,7 +107,7 @@ class DraftConfig:
             if key.startswith("history_") and not given.get("history"):
                 hint = "name a folder for it, or leave it out"
                 raise UsageError(
-                    f"cannot use {key} of {where}: it needs a history", hint, option=key
+                    f"cannot use {key} of {where}: it needs a history", hint, option="draft"
                 )
         values: dict[str, Any] = dict(given)
         values["datastores"] = tuple(map(_expand_home, given.get("datastores", ())))
@@ -247,7 +247,7 @@ def _is_number(value: Any) -> bool:
 
 def _check_value(key: str, value: Any, where: str) -> None:
     def refuse(wanted: str) -> None:
-        raise UsageError(f"{key} of {where} must be {wanted}, got {value!r}", option=key)
+        raise UsageError(f"{key} of {where} must be {wanted}, got {value!r}", option="draft")
 
     if key == "datastores":
         if not (isinstance(value, list | tuple) and all(isinstance(v, str) and v for v in value)):
