@@ -259,6 +259,7 @@ check-engine vllm --draft days.json              | days.json
 check-engine vllm --model ./none                 | ./none
 check-engine vllm --draft {"datastores":["none"]} --model demo | none
 check-engine vllm --draft {"drafter":"nope"}     | nope
+check-engine vllm --draft {"tokens":0}           | tokens --draft
 check-engine vllm --draft {"history":true,"history_by":"salt"} |
 check-engine vllm --draft {"drafter":"rest"} --model demo | rest
 check-engine vllm --draft {"drafter":"ssd"} --model demo |
