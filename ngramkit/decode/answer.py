@@ -53,7 +53,7 @@ class Answer:
     def compared(self) -> Answer:
         """Return the answer with a Comparison to decoding without drafts.
 
-        Raises UsageError if a SpeCache was used.
+        Raises UsageError if a SpeCache was used, or if a history remembers the answer.
         """
         if self.run.cache is not None:
             raise UsageError(
@@ -181,6 +181,8 @@ def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
         warm_up(decoder, prompt_tokens[0], choice.load(forgetful=True))
     # Comparisons must not know the answers, so these are remembered after all of them.
     drafter = choice.load(forgetful=options.compare)
+    past = choice.past
+    remembered = past is not None and past.path is not None and past.store and not options.compare
     answers = []
     for tokens in prompt_tokens:
         text, run = write(decoder, tokens, drafter, options.show)
@@ -194,7 +196,9 @@ def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
                 drafter=choice,
                 template=None if template is None else template.name,
                 budget=decoder.shown_budget,
-                again=functools.partial(_compare_prompt, decoder, tokens, choice),
+                again=functools.partial(
+                    _compare_prompt, decoder, tokens, choice, remembered=remembered
+                ),
             )
         )
         if run.ended_by == "interrupt":
@@ -216,9 +220,17 @@ def remember_answers(
         drafter.finish()
 
 
-def _compare_prompt(decoder: Decoder, prompt: TokenArray, choice: DrafterChoice) -> Comparison:
+def _compare_prompt(
+    decoder: Decoder, prompt: TokenArray, choice: DrafterChoice, *, remembered: bool
+) -> Comparison:
     from ngramkit.decode.compare import compare, plain_model
 
+    if remembered:
+        raise UsageError(
+            "cannot compare an answer that the history remembers",
+            "Decode with compare=True.",
+            option="compare",
+        )
     make = functools.partial(choice.load, forgetful=True)
     return compare(decoder, prompt, make, plain=plain_model(decoder))
 

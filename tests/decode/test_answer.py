@@ -78,6 +78,9 @@ def test_a_comparison_does_not_know_the_answer(model, tmp_path):
     first, again, compared, compared_again = passes
     assert compared == first
     assert compared_again == again < first
+    kept = ngramkit.decode("def f(", model, **options)
+    with pytest.raises(UsageError, match="cannot compare an answer that the history remembers"):
+        kept.compared()
 
 
 def test_what_makes_no_sense_is_told_before_the_model_is_loaded():
