@@ -170,11 +170,7 @@ def likeliest(tree: DraftTree, count: int) -> DraftTree:
     """Return the `count` best nodes by score; of equal ones the first."""
     if len(tree) <= count:
         return tree
-    kept = np.sort(np.argsort(-tree.scores, kind="stable")[:count])
-    place = np.full(len(tree) + 1, -1, np.int32)
-    place[kept] = np.arange(count)
-    parents = place[tree.parents[kept]]
-    return DraftTree(tree.token_ids[kept], parents, tree.scores[kept], tree.source[kept])
+    return tree.subtree(np.sort(np.argsort(-tree.scores, kind="stable")[:count]))
 
 
 def fixed(text: Text, machine: Machine, size: int) -> float:

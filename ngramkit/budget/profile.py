@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import MISSING, asdict, dataclass, fields
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -95,17 +94,17 @@ class Profile:
         where = f"the profile {path}"
         given = _fields(Profile, read_json(path, error=InputError, hint=HINT), where)
         if not isinstance(given["passes"], list) or not given["passes"]:
-            got = f"{given['passes']!r:.40}"
-            raise InputError(f"cannot read {where}: passes must be a list, got {got}", HINT)
+            raise _unreadable(where, f"passes must be a list, got {given['passes']!r:.40}")
         passes = [
             _read_pass(each, f"pass {at} of {where}") for at, each in enumerate(given["passes"], 1)
         ]
         profile = Profile(given["model"], given["device"], given["dtype"], passes)
-        known = {(each.context_length, each.tree_size) for each in passes}
-        for context, size in product(profile.contexts, profile.sizes):
-            if (context, size) not in known:
-                missing = f"context_length {context} and tree_size {size}"
-                raise InputError(f"cannot read {where}: no pass has {missing}", HINT)
+        try:
+            profile.table()
+        except KeyError as error:
+            context, size = error.args[0]
+            missing = f"context_length {context} and tree_size {size}"
+            raise _unreadable(where, f"no pass has {missing}") from None
         return profile
 
 
@@ -113,21 +112,23 @@ def _read_pass(body: Any, where: str) -> Pass:
     read = Pass(**_fields(Pass, body, where))
     for name in ("tree_size", "context_length"):
         if not whole_number(value := getattr(read, name)):
-            got = f"{value!r:.40}"
-            raise InputError(f"cannot read {where}: {name} must be a whole number, got {got}", HINT)
+            raise _unreadable(where, f"{name} must be a whole number, got {value!r:.40}")
     for name in ("seconds", "spread"):
         value = getattr(read, name)
         if type(value) not in (int, float) or not 0 <= value < math.inf:
-            got = f"{value!r:.40}"
-            raise InputError(f"cannot read {where}: {name} must be a number, got {got}", HINT)
+            raise _unreadable(where, f"{name} must be a number, got {value!r:.40}")
     return read
 
 
 def _fields(kind: type, body: Any, where: str) -> dict[str, Any]:
     """Return the fields of a dataclass in `body`; others, as of older profiles, are left out."""
     if not isinstance(body, dict):
-        raise InputError(f"cannot read {where}: it must be an object, got {body!r:.40}", HINT)
+        raise _unreadable(where, f"it must be an object, got {body!r:.40}")
     for field in fields(kind):
         if field.default is MISSING and field.name not in body:
-            raise InputError(f"cannot read {where}: {field.name} is missing", HINT)
+            raise _unreadable(where, f"{field.name} is missing")
     return {field.name: body[field.name] for field in fields(kind) if field.name in body}
+
+
+def _unreadable(where: str, why: str) -> InputError:
+    return InputError(f"cannot read {where}: {why}", HINT)

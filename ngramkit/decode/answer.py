@@ -182,7 +182,7 @@ def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
     # Comparisons must not know the answers, so these are remembered after all of them.
     drafter = choice.load(forgetful=options.compare)
     past = choice.past
-    remembered = past is not None and past.path is not None and past.store and not options.compare
+    stores = past is not None and past.path is not None and past.store
     answers = []
     for tokens in prompt_tokens:
         text, run = write(decoder, tokens, drafter, options.show)
@@ -197,7 +197,11 @@ def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
                 template=None if template is None else template.name,
                 budget=decoder.shown_budget,
                 again=functools.partial(
-                    _compare_prompt, decoder, tokens, choice, remembered=remembered
+                    _compare_prompt,
+                    decoder,
+                    tokens,
+                    choice,
+                    remembered=stores and not options.compare,
                 ),
             )
         )
@@ -206,7 +210,7 @@ def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
     if options.compare:
         if not any(each.run.ended_by == "interrupt" for each in answers):
             answers = [each.compared() for each in answers]
-        if choice.past is not None:
+        if stores:
             remember_answers(choice.load(), prompt_tokens, answers)
     return answers
 

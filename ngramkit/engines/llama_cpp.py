@@ -262,9 +262,7 @@ def _fit_to_grammar(
         parents = np.arange(-1, len(ids) - 1, dtype=np.int32)
         scores = np.full(len(ids), FORCED_PROBABILITY, np.float32)
         return DraftTree(ids, parents, scores, np.full(len(ids), Source.MODEL, np.uint8))
-    count = grammar.allowed_length(chain.token_ids.tolist())
-    ids, parents = chain.token_ids[:count], chain.parents[:count]
-    return DraftTree(ids, parents, chain.scores[:count], chain.source[:count])
+    return chain.first(grammar.allowed_length(chain.token_ids.tolist()))
 
 
 def _size_of(llama: Any) -> ModelSize | None:

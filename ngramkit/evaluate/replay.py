@@ -706,7 +706,7 @@ def _with_turns(records: list[Record], vocabulary: int) -> list[Record]:
 
 
 def _refuse_options(source: str, **options: Any) -> None:
-    """Raise UsageError for options that only logs have."""
+    """Raise UsageError for options that have no effect on answers of `source`."""
     for name, value in options.items():
         if value is not None:
             raise UsageError(f"cannot use {name} with {source}", "leave one out", option=name)
