@@ -48,9 +48,10 @@ def costs_of(model: Any, verify: str, profile: Profile | None = None) -> PassCos
 class PassCosts:
     """The measured costs of a model's passes; `prior`, float64[rows + 1], applies until then.
 
-    A length that is new starts from the times of the nearest one. Without `trusts_neighbours` these
-    are forgotten at the first pass with a draft, which comes after one without, and another one
-    without comes when all latest passes had drafts and were slow.
+    A length that is new starts from the times of the nearest one. Without `trusts_neighbours` the
+    extra times of drafts grow with the length. They are forgotten at the first pass with a draft,
+    which comes after one without, and another one without comes when all latest passes had drafts
+    and were slow.
     """
 
     def __init__(self, prior: Costs, *, trusts_neighbours: bool = True) -> None:
@@ -91,6 +92,10 @@ class PassCosts:
         """Return the next smaller size that was timed: kernels may have a plateau from there on."""
         return max((size for size in self._after(length).passes if size < rows), default=0)
 
+    def above(self, rows: int, length: int) -> int:
+        """Return the next larger size that was timed, `rows` if none was."""
+        return min((size for size in self._after(length).passes if size > rows), default=rows)
+
     def trial(
         self,
         length: int,
@@ -106,7 +111,8 @@ class PassCosts:
         Draft tokens have `sizes`, int64[n + 1], and are worth `values`, float64[n + 1], both for 0
         to n. Sizes cost `costs`, and a pass without a draft is worth `rate` tokens. A size up to
         `reach` is tried if it would be the best at its least possible cost, and its expected loss
-        is covered: by `credit`, and by the time since it ran.
+        is covered: by `credit`, and by the time since it ran. A size that never ran may cost what
+        the next larger one does.
         """
         if not self._trusts_neighbours and self._after(length).is_slower_since_plain:
             return 0  # either the machine is slower, or drafts are dearer
@@ -124,6 +130,9 @@ class PassCosts:
             gain, due = saved - lost, age < 0 or max(lost, 1) < TRIAL_SHARE * age
             if due and not rows and age > 0:
                 return 0
+            if age < 0:
+                dearest = min(self.above(rows, length), len(costs) - 1)
+                lost += rate * max(float(costs[dearest] - costs[rows]), 0.0)
             if gain > most and due and lost < credit:
                 most, found = gain, nodes
         return found
@@ -174,7 +183,10 @@ class PassCosts:
             self._by_context[place] = (
                 _ContextTimes()
                 if nearest is None
-                else self._by_context[nearest].moved(forget=not self._trusts_neighbours)
+                else self._by_context[nearest].moved(
+                    1.0 if self._trusts_neighbours else 4.0 ** (place - nearest),
+                    forget=not self._trusts_neighbours,
+                )
             )
         return self._by_context[place]
 
@@ -214,8 +226,12 @@ class _ContextTimes:
         self._medians: dict[int, float] = {}  # of sizes that no pass has changed since
         self._cached: Costs | None = None  # until the next pass
 
-    def moved(self, *, forget: bool) -> _ContextTimes:
-        times = {size: self.typical(size) for size in self.passes}
+    def moved(self, growth: float, *, forget: bool) -> _ContextTimes:
+        """Return times that another length begins with; drafts add `growth` times as much."""
+        plain = self.typical(0)
+        times = {
+            size: plain + growth * max(self.typical(size) - plain, 0.0) for size in self.passes
+        }
         return _ContextTimes(times, self.pace, forget=forget)
 
     def has_run(self, size: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import json
 import subprocess
 import sys
@@ -105,6 +106,7 @@ def run_tasks(run: Callable[[str, Path], None]) -> None:
     """Run each task in sys.argv; print the kernels that it has compiled, a line of JSON a task."""
     from ngramkit.kernels import jit
 
+    gc.disable()  # one collection between kernels takes as long as a small kernel
     folder, known = code_folder.machine_code_folder(), Counter[str]()
     for task in sys.argv[1:]:
         with tempfile.TemporaryDirectory(prefix="ngramkit-warm-") as scratch:

@@ -137,6 +137,20 @@ def test_dear_tokens_are_not_drafted(rows, count, how):
     assert drafted < 0.1
 
 
+def test_more_requests_are_not_supposed_to_share_what_a_draft_costs():
+    server = Server(lambda rows, drafted, step: PASS * (1 + 0.9 * rows * (drafted > 0)))
+    server.run(200)
+    server.most = 8
+    took, _ = server.run(60)
+    assert took < 1.03
+
+
+def test_smaller_drafts_are_supposed_to_cost_as_much_as_larger_ones():
+    server = Server(passes(0.02, begun=3, noise=0.1), most=8)
+    took, _ = server.run(200)
+    assert took < 1.04
+
+
 def test_looking_up_stops_where_it_takes_more_time_than_it_saves():
     server = Server(passes(0.01), right=0.05, drafting=0.2 * PASS)
     server.run(200)
