@@ -13,6 +13,7 @@ from ngramkit.basics.errors import UsageError, require_list
 from ngramkit.basics.kinds import ROLES, a_kind
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import ANOTHER_HISTORY, TokenizerRecord, record_of
+from ngramkit.remote.urls import local_folder
 
 if TYPE_CHECKING:
     from ngramkit.drafters.past_requests import PastRequests
@@ -27,7 +28,7 @@ HISTORY_TOKENS = 4_000_000
 class PastUse:
     """How a drafter uses past requests.
 
-    `path`: the history's folder (None: in memory). `tokens`: how many of its newest are searched.
+    `path`: the history's local folder (None: in memory). `tokens`: how many of its newest are searched.
     `store`: add finished requests; without `prompts` only their outputs. `recorded`: for replays
     and measurements: the folder is not changed, nothing depends on timing. `grows`: remember
     requests even without a history.
@@ -41,9 +42,9 @@ class PastUse:
     grows: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.path, str):
-            object.__setattr__(self, "path", Path(self.path))
         check_fields(self)
+        if self.path is not None:
+            object.__setattr__(self, "path", local_folder("history", self.path))
 
     def require_usable(self, tokenizer: TokenizerRecord) -> None:
         """Raise as `history` for an existing folder, before anything is created."""
@@ -53,17 +54,10 @@ class PastUse:
     def history(self, tokenizer: TokenizerRecord) -> History | None:
         """Open the history, or create one unless it would stay empty.
 
-        Raises ArtifactError for another kind or tokenizer, UsageError for a URL.
+        Raises ArtifactError for another kind or tokenizer.
         """
         from ngramkit.formats.history import History
-        from ngramkit.remote.urls import as_url
 
-        if self.path is not None and as_url(self.path) is not None:
-            raise UsageError(
-                f"history must be a folder of this machine, got {self.path}",
-                "give a folder",
-                option="history",
-            )
         if self.path is None or (self.recorded and not self.path.exists()):
             return None
         if not self.recorded:

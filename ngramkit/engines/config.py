@@ -23,7 +23,7 @@ from ngramkit.drafters.sources import HISTORY_TOKENS
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.formats.history import History, require_no_other
 from ngramkit.formats.manifest import MANIFEST_FILE
-from ngramkit.remote.urls import as_url
+from ngramkit.remote.urls import local_folder
 
 LOG = logging.getLogger("ngramkit")
 CONFIG_VARIABLE = "NGRAMKIT_DRAFT"
@@ -114,6 +114,8 @@ class DraftConfig:
         values |= {
             key: _expand_home(given[key]) for key in PATH_KEYS if isinstance(given.get(key), str)
         }
+        if isinstance(history := values.get("history"), str):
+            values["history"] = str(local_folder("history", history))
         if "drafter" in values:
             DrafterSpec.parse(values["drafter"])
         return cls(**values)
@@ -214,14 +216,11 @@ class DraftConfig:
 def existing_history(config: DraftConfig) -> History | None:
     """Return the one history that an engine's requests draft from, if it exists.
 
-    Raises ArtifactError if the path holds something else, or nothing and `store` is off;
-    UsageError for a URL.
+    Raises ArtifactError if the path holds something else, or nothing and `store` is off.
     """
     if not isinstance(config.history, str):
         return None
     path = Path(config.history)
-    if as_url(config.history) is not None:
-        raise UsageError("history must be a local folder, got a URL", option="history")
     one = (path / MANIFEST_FILE).exists()
     if one and config.history_by is not None:
         raise ArtifactError(

@@ -149,6 +149,18 @@ def path_label(parts: Sequence[str]) -> str:
     return "/".join(parts[-1:] if wild is None else parts[max(wild - 1, 0) :])
 
 
+def local_folder(name: str, given: str | Path) -> Path:
+    """Convert the parameter `name` as `as_path`. Raises UsageError for a URL of another storage."""
+    text = COLLAPSED.sub(r"\1://", str(given), count=1)
+    if is_url(text) and not text.lower().startswith("file:"):
+        raise UsageError(
+            f"{name} must be a folder of this machine, got {url_label(text)}",
+            "Give a folder. `ngramkit pull` copies a history from the Hub to one.",
+            option=name,
+        )
+    return as_path(given)
+
+
 def url_label(url: str) -> str:
     return visible(without_secrets(url).rstrip("/"))
 

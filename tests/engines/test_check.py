@@ -141,7 +141,10 @@ def test_a_clock_is_for_the_engine_whose_passes_it_times(built):
             "no such history: /nowhere (check the path",
         ),
         ('{"history": "/usr"}', "/usr: it exists and is not a history"),
-        ('{"history": "s3://a/b"}', "local folder"),
+        (
+            '{"history": "hf://me/past"}',
+            "history must be a folder of this machine, got hf://me/past",
+        ),
         ('{"history_by": "lora"}', "history_by of NGRAMKIT_DRAFT: it needs a history"),
         (
             '{"frozen_table": "DATASTORE"}',

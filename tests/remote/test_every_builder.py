@@ -88,9 +88,13 @@ def test_storages_that_cannot_be_written_to(tokens, cache, tmp_path):
         ngramkit.export(build(tokens, tmp_path / "d"), "rest-idx", "s3://bucket/x.idx")
 
 
-def test_a_history_is_a_folder(datastore, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    past = ngramkit.PastUse(Path("s3://bucket/history"))
-    with pytest.raises(UsageError, match="must be a folder"):
-        past.history(datastore.tokenizer)
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize("url", ["s3://bucket/history", "hf://me/history"])
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_history_is_a_folder(kind, url):
+    with pytest.raises(UsageError, match=f"history must be a folder of this machine, got {url}"):
+        ngramkit.PastUse(kind(url))
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_history_may_be_a_file_url(kind, tmp_path):
+    assert ngramkit.PastUse(kind(f"file://{tmp_path}/p%20a")).path == tmp_path / "p a"
