@@ -96,7 +96,7 @@ def _next_tokens(
     reporter.stage("next tokens", vocabulary)
     reporter.advance(rows.end)
     for tokens, log_probs in passes.likeliest(np.arange(rows.end, vocabulary), k):
-        if np.isnan(log_probs).any():
+        if not np.isfinite(log_probs).all():
             raise InputError(
                 "cannot read the table: the model's logits are infinite or NaN",
                 "try dtype=bfloat16 or dtype=float32",

@@ -46,7 +46,7 @@ def build_model_unigram(
     """Build the table of the `k` likeliest tokens of `model` at `out`, or open it if it exists.
 
     `model` is a transformers causal LM; for `rule` see formats.model_unigram. Raises as
-    `build_model_bigram`, and InputError if the embeddings do not fit into memory.
+    `build_model_bigram`, and InputError if the embeddings do not fit into memory or are not finite.
     """
     require_unigram_options(k, rule)
     require_usable(model, tokenizer)
@@ -68,6 +68,12 @@ def build_model_unigram(
                 option="device",
             ) from error
         best = np.lexsort((present, -scores))[:k]
+        if not np.isfinite(scores[best]).all():
+            raise InputError(
+                "cannot read the embeddings: they are infinite or NaN, or too large",
+                "try dtype=bfloat16 or dtype=float32, or download the model again",
+                option="dtype",
+            )
         tokens = present[best].astype(token_dtype(tokenizer.record.vocabulary))
         writer.write(TABLE, {"tokens": tokens, "scores": scores[best]})
         writer.commit(

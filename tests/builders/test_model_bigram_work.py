@@ -71,10 +71,11 @@ def test_other_errors_are_not_taken_for_memory(llama, monkeypatch):
         list(Passes(llama, VOCABULARY, np.array([HOLE])).likeliest(np.arange(3), 2))
 
 
-def test_logits_that_are_no_numbers_are_refused(tmp_path):
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_logits_that_are_not_finite_are_refused(value, tmp_path):
     model = tiny_lm("llama")
     with torch.no_grad():
-        model.lm_head.weight[5, 0] = float("nan")
+        model.lm_head.weight[5, 0] = value
     with pytest.raises(InputError, match="logits"):
         build(model, tmp_path / "t")
     assert not (tmp_path / "t").exists()

@@ -51,6 +51,17 @@ def test_the_best_k(tmp_path):
     assert table.tokens.tolist() == sorted(expected, key=lambda t: -expected[t])[:5]
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("embedding", ["get_input_embeddings", "get_output_embeddings"])
+def test_embeddings_that_are_not_finite_are_refused(embedding, value, tmp_path):
+    model = tiny_lm("llama")
+    with torch.no_grad():
+        getattr(model, embedding)().weight[5, 0] = value
+    with pytest.raises(InputError, match="infinite or NaN"):
+        build_model_unigram(model, tiny_tokenizer(), tmp_path / "t", k=5)
+    assert not (tmp_path / "t").exists()
+
+
 def test_ties_go_to_the_lower_id(tmp_path):
     model = tiny_lm("llama")
     torch.nn.init.ones_(model.lm_head.weight)
