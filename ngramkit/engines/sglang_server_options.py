@@ -21,14 +21,15 @@ def effects_of_sglang_options(read: GivenOptions, config: DraftConfig | None) ->
 
     `config`: that of NGRAMKIT_DRAFT. Raises UsageError for values that cannot be read.
     """
-    parser = OptionParser(prog="sglang.launch_server", add_help=False, allow_abbrev=False)
+    parser = OptionParser(prog="sglang.launch_server", add_help=False)
     parser.add_argument("--speculative-algorithm")
     parser.add_argument("--speculative-num-draft-tokens", type=int)
     parser.add_argument("--speculative-ngram-max-bfs-breadth", type=int)
     parser.add_argument("--speculative-ngram-external-corpus-path")
     parser.add_argument("--tensor-parallel-size", "--tp-size", "--tp", type=int, default=1)
     parser.add_argument("--data-parallel-size", "--dp-size", "--dp", type=int, default=1)
-    parser.add_argument("--skip-tokenizer-init", action="store_true")
+    for name in ("--skip-tokenizer-init", "--enable-dp-attention"):
+        parser.add_argument(name, action="store_true")
     for name in IGNORED_SETTINGS:
         parser.add_argument(f"--speculative-ngram-{name}")
     given = parser.parse_known_args(read.words)[0]
@@ -47,8 +48,12 @@ def effects_of_sglang_options(read: GivenOptions, config: DraftConfig | None) ->
         yield f"SGLang cannot draft: --speculative-num-draft-tokens must be at least 1, got {size}"
     else:
         yield f"{shape} of {size - 1} nodes; a pass verifies {size} tokens of each request"
-    if given.speculative_ngram_max_bfs_breadth == 0:
-        yield "SGLang cannot draft: --speculative-ngram-max-bfs-breadth must be at least 1, got 0"
+    breadth = given.speculative_ngram_max_bfs_breadth
+    if breadth is not None and breadth < 1:
+        name = "--speculative-ngram-max-bfs-breadth"
+        yield f"SGLang cannot draft: {name} must be at least 1, got {breadth}"
+    if given.enable_dp_attention:
+        yield "SGLang refuses n-gram drafts with --enable-dp-attention"
     yield from effects_of_unread_file(read.words)
     if given.speculative_ngram_external_corpus_path is not None:
         yield "--speculative-ngram-external-corpus-path is refused: build a datastore"

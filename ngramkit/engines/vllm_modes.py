@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import NamedTuple
 
 from ngramkit.basics.terminal_text import visible
@@ -19,6 +21,24 @@ UNUSED_KEYS = {  # of DraftConfig, by mode
     "trimmed": ("budget",),
     "adaptive": ("budget", *PRICE_KEYS),
 }
+SPECULATIVE_KEYS = {  # of --speculative-config in TESTED_VERSIONS
+    "attention_backend", "code_revision", "disable_eagle_block_drop",
+    "disable_lookahead_block_hashes", "disable_padded_drafter_batch",
+    "draft_lm_head_quantization", "draft_load_config", "draft_model_config",
+    "draft_parallel_config", "draft_sample_method", "draft_tensor_parallel_size",
+    "dspark_draft_topk", "enable_adaptive_verification", "enforce_eager", "fly_entropy_threshold",
+    "fly_entropy_top_k", "fly_window_size", "index_share_for_mtp_iteration", "kv_cache_dtype",
+    "max_model_len", "method", "model", "moe_backend", "num_speculative_tokens",
+    "num_speculative_tokens_per_batch_size", "parallel_drafting", "prompt_lookup_max",
+    "prompt_lookup_min", "quantization", "rejection_sample_method", "revision",
+    "suffix_decoding_max_cached_requests", "suffix_decoding_max_spec_factor",
+    "suffix_decoding_max_tree_depth", "suffix_decoding_min_token_prob",
+    "synthetic_acceptance_length", "synthetic_acceptance_rates", "target_model_config",
+    "target_parallel_config", "tensor_parallel_size", "use_heterogeneous_vocab",
+    "use_local_argmax_reduction", "xpress_topc",
+}  # fmt: skip
+NO_TRITON = "it needs Triton, which was not found"
+RUNNER_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
 V1_CLASS = "ngramkit.engines.vllm.Proposer"  # of Model Runner V1
 V1_SETTING = f'{{"method": "custom_class", "model": "{V1_CLASS}", ...}}'
 
@@ -65,10 +85,27 @@ def why_not_v2(version: str | None) -> str | None:
     """
     if version is not None and version.partition("+")[0] not in TESTED_VERSIONS:
         return f"it was tested with vLLM {', '.join(TESTED_VERSIONS)}, got {version}"
-    if os.environ.get("VLLM_USE_V2_MODEL_RUNNER", "").strip() == "0":
-        return "VLLM_USE_V2_MODEL_RUNNER=0 asks for Model Runner V1"
+    if os.environ.get(RUNNER_VARIABLE, "").strip() == "0":
+        return f"{RUNNER_VARIABLE}=0 asks for Model Runner V1"
     named = os.environ.get("VLLM_PLUGINS")
     if named is not None and "ngramkit" not in named.split(","):
         got = visible(named, 60) or "nothing"
         return f"VLLM_PLUGINS must name ngramkit, got {got}; vLLM's own n-gram drafts instead"
     return None
+
+
+def why_not_v2_here(version: str | None) -> str | None:
+    """Return the same for a vLLM that does not run yet, which would look for Triton."""
+    why = why_not_v2(version)
+    return NO_TRITON if why is None and version and not _has_triton(version) else why
+
+
+def is_cpu_build(version: str | None) -> bool:
+    return "cpu" in (version or "").partition("+")[2]
+
+
+def _has_triton(version: str) -> bool:
+    """Look for Triton as vLLM does, but not for the driver of a GPU."""
+    if is_cpu_build(version):
+        return any(each.name == "cpu" for each in entry_points(group="triton.backends"))
+    return find_spec("triton") is not None

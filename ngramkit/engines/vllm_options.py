@@ -8,7 +8,7 @@ from typing import Any
 from ngramkit.basics.errors import UsageError, one_line
 from ngramkit.engines.check import require_fit
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.vllm_modes import V1_SETTING, choose_mode, why_not_v2
+from ngramkit.engines.vllm_modes import NO_TRITON, V1_SETTING, choose_mode, why_not_v2
 from ngramkit.engines.vllm_server_options import additional_draft_config
 
 LOG = logging.getLogger("ngramkit")
@@ -79,5 +79,5 @@ def _why_v1(vllm_config: Any) -> str:
     from vllm.triton_utils import HAS_TRITON
 
     if not HAS_TRITON:
-        return "it needs Triton, which was not found"
+        return NO_TRITON
     return "it lacks " + ", ".join(vllm_config._get_v2_model_runner_unsupported_features())

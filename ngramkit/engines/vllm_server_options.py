@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -14,7 +16,17 @@ from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig
 from ngramkit.engines.options_file import FILE_OPTION, GivenOptions
-from ngramkit.engines.vllm_modes import UNUSED_KEYS, V1_CLASS, choose_mode, why_not_v2
+from ngramkit.engines.vllm_modes import (
+    RUNNER_VARIABLE,
+    SPECULATIVE_KEYS,
+    TESTED_VERSIONS,
+    UNUSED_KEYS,
+    V1_CLASS,
+    choose_mode,
+    is_cpu_build,
+    why_not_v2_here,
+)
+from ngramkit.engines.vllm_wanted import NGRAM_METHODS
 
 REASON_FOR_MODE = {
     "fixed": "asynchronous scheduling",
@@ -28,6 +40,14 @@ SHORTCUTS = {  # options of vLLM -> keys of --speculative-config
 }
 LOOKUP_KEYS = ("prompt_lookup_max", "prompt_lookup_min")  # of vLLM's own n-gram drafter
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # of vLLM and SGLang
+SWITCHES = dict.fromkeys((True, "true", "t", "yes", "y", "on", "1", 1), True) | dict.fromkeys(
+    (False, "false", "f", "no", "n", "off", "0", 0), False
+)  # as pydantic reads them
+EXTERNAL_LAUNCHER = "external_launcher"
+SUFFIXES = {suffix: 1000**i for i, suffix in enumerate("kmgt", 1)} | {
+    suffix: 1024**i for i, suffix in enumerate("KMGT", 1)
+}  # of numbers
+CANNOT_DRAFT = "cannot draft in vLLM's Model Runner V2"
 NGRAM_SETTING = """'{"method": "ngram", "num_speculative_tokens": 5}'"""
 
 
@@ -45,11 +65,11 @@ def effects_of_vllm_options(read: GivenOptions, config: DraftConfig | None) -> I
     """
     given = _parse_options(_as_vllm_reads(read.words))
     speculative, version = _speculative_config(given), version_of(ENGINES["vllm"].distribution)
-    adaptive = speculative.get("enable_adaptive_verification") is True
+    adaptive = _is_adaptive(speculative)
     used = config or _additional_config_of(given)
     mode, runner = _mode_and_runner(given, version, configured=used is not None)
     yield from runner
-    yield from _refused_speculation(given)
+    yield from _refused_speculation(given, version)
     false = {name.replace("_", "-") for name in read.false}
     if "async-scheduling" in false and given.async_scheduling is not False:
         yield (
@@ -61,12 +81,13 @@ def effects_of_vllm_options(read: GivenOptions, config: DraftConfig | None) -> I
         return
     if used is not None and (unused := used.unused(UNUSED_KEYS.get(mode, ()))):
         yield f"in this mode these keys have no effect: {', '.join(unused)}"
-    if used is config and "ngramkit" in given.additional_config:
-        cause = f"{CONFIG_VARIABLE} is set" if config else "Model Runner V1 does not read it"
-        yield f"ngramkit in --additional-config has no effect: {cause}"
+    if config is not None and "ngramkit" in given.additional_config:
+        yield "ngramkit in --additional-config has no effect: the other configuration overrides it"
     if lookups := [key for key in LOOKUP_KEYS if key in speculative]:
         yield f"only vLLM's own n-gram drafter uses {' and '.join(lookups)}"
-    if adaptive:
+    if given.prefill_context_parallel_size > 1:
+        yield "vLLM refuses prefill context parallelism with drafts of this method"
+    if adaptive and not _runs_v1(speculative):
         eager = given.enforce_eager or is_cpu_build(version)
         refused = {
             "pipeline parallelism": given.pipeline_parallel_size > 1,
@@ -89,10 +110,16 @@ def _mode_and_runner(
 
     The mode is None if ngramkit does not draft, "" if V2 cannot.
     """
-    if _runs_v1(given):
-        return "trimmed", ["Model Runner V1, trimmed mode: method is custom_class"]
     speculative = _speculative_config(given)
-    method = speculative["method"]
+    if _runs_v1(speculative):
+        lines = ["Model Runner V1, trimmed mode: method is custom_class"]
+        return "trimmed", [*lines, *_refused_by_v1(given)]
+    method, model = speculative["method"], speculative["model"]
+    if method == "custom_class":
+        got = "nothing" if model is None else visible(str(model), 60)
+        return None, [f"ngramkit does not draft: model must be {V1_CLASS}, got {got}"]
+    if method in NGRAM_METHODS and method != "ngram" and configured:
+        return "", [f"{CANNOT_DRAFT}: method must be ngram, got {method}"]
     if method != "ngram":
         got = "nothing" if method is None else visible(str(method), 40)
         return None, [
@@ -102,23 +129,52 @@ def _mode_and_runner(
     if not configured:
         own = "ngramkit does not draft, but vLLM's own n-gram drafter"
         return None, [f"{own}: set {CONFIG_VARIABLE}, or ngramkit in --additional-config"]
-    if (why := why_not_v2(version)) is not None:
-        return "", [f"cannot draft in vLLM's Model Runner V2: {why}"]
+    why = why_not_v2_here(version) or _lacking_in_v2(given)
+    if why is not None:
+        return "", [f"{CANNOT_DRAFT}: {why}"]
     mode = choose_mode(
-        adaptive=speculative.get("enable_adaptive_verification") is True,
+        adaptive=_is_adaptive(speculative),
         asynchronous=given.async_scheduling is not False,
     )
     return mode, [f"Model Runner V2, {mode} mode: {REASON_FOR_MODE[mode]}"]
 
 
-def _refused_speculation(given: argparse.Namespace) -> Iterator[str]:
+def _lacking_in_v2(given: argparse.Namespace) -> str | None:
+    """Return what vLLM 0.33 runs in Model Runner V1 only."""
+    if _switch(_speculative_config(given), "parallel_drafting"):
+        return "it lacks parallel drafting"
+    executor = given.distributed_executor_backend
+    if executor == EXTERNAL_LAUNCHER and given.pipeline_parallel_size > 1:
+        return f"it lacks pipeline parallelism with {executor}"
+    return None
+
+
+def _refused_by_v1(given: argparse.Namespace) -> Iterator[str]:
+    if os.environ.get(RUNNER_VARIABLE, "0").strip() not in ("", "0"):
+        yield f"vLLM refuses custom_class: {RUNNER_VARIABLE} asks for Model Runner V2"
+    if given.async_scheduling:
+        yield "vLLM refuses asynchronous scheduling with custom_class"
+    if _is_adaptive(_speculative_config(given)):
+        yield "vLLM refuses adaptive verification in Model Runner V1"
+
+
+def _refused_speculation(given: argparse.Namespace, version: str | None) -> Iterator[str]:
     """Yield what vLLM 0.33 refuses in the configuration of both drafters that ngramkit replaces."""
     for flag, key in SHORTCUTS.items():
         if getattr(given, flag) is not None and key in given.speculative_config:
             yield f"vLLM refuses --{flag.replace('_', '-')} if --speculative-config has {key} too"
     speculative = _speculative_config(given)
+    if version is None or version.partition("+")[0] in TESTED_VERSIONS:
+        for key in sorted(speculative.keys() - SPECULATIVE_KEYS):
+            yield (
+                f"vLLM refuses the start: unknown key {visible(key, 40)!r} in --speculative-config"
+            )
     if speculative["method"] not in ("ngram", "custom_class"):
         return
+    for key in ("enable_adaptive_verification", "parallel_drafting"):
+        if key in speculative and _switch(speculative, key) is None:
+            got = visible(repr(speculative[key]), 40)
+            yield f"vLLM refuses the start: {key} must be true or false, got {got}"
     tokens = speculative["num_speculative_tokens"]
     if (_as_whole(tokens) or 0) < 1:
         got = "nothing" if tokens is None else visible(repr(tokens), 40)
@@ -136,10 +192,7 @@ def _refused_speculation(given: argparse.Namespace) -> Iterator[str]:
 def _as_whole(value: Any) -> int | None:
     """Return the whole number that pydantic reads, also from "5" and 5.0; None if there is none."""
     if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return None
+        return int(float(value)) if re.fullmatch(r"\s*[+-]?\d+(\.0*)?\s*", value) else None
     if isinstance(value, float) and not value.is_integer():
         return None
     return int(value) if isinstance(value, int | float) else None
@@ -166,19 +219,35 @@ def config_in_options(read: GivenOptions) -> DraftConfig | None:
 
 
 def _additional_config_of(given: argparse.Namespace) -> DraftConfig | None:
-    return None if _runs_v1(given) else additional_draft_config(given.additional_config)
+    return additional_draft_config(given.additional_config)
 
 
-def _runs_v1(given: argparse.Namespace) -> bool:
-    """Return whether ngramkit drafts in V1, which does not read --additional-config."""
-    speculative = _speculative_config(given)
+def _runs_v1(speculative: Mapping[str, Any]) -> bool:
     return (speculative["method"], speculative["model"]) == ("custom_class", V1_CLASS)
 
 
+def _is_adaptive(speculative: Mapping[str, Any]) -> bool:
+    return _switch(speculative, "enable_adaptive_verification") is True
+
+
+def _switch(speculative: Mapping[str, Any], key: str) -> bool | None:
+    """Return a key's value as pydantic reads it; None for a value without a meaning."""
+    value = speculative.get(key, False)
+    value = value.lower() if isinstance(value, str) else value
+    return SWITCHES.get(value) if isinstance(value, str | int | float) else None
+
+
 def _speculative_config(given: argparse.Namespace) -> dict[str, Any]:
+    """Return --speculative-config and its shortcuts, with the method that vLLM infers."""
     shortcuts = {key: getattr(given, flag) for flag, key in SHORTCUTS.items()}
     values = given.speculative_config.items()
-    return {**shortcuts, **{key.replace("-", "_"): value for key, value in values}}
+    found = {**shortcuts, **{key.replace("-", "_"): value for key, value in values}}
+    if found["method"] is None and isinstance(model := found["model"], str):
+        parts = model.split(".")
+        dotted = len(parts) > 1 and all(map(str.isidentifier, parts))
+        inferred = "ngram" if model in ("ngram", "[ngram]") else "draft_model"
+        found["method"] = "custom_class" if dotted else inferred
+    return found
 
 
 def weight_options(read: GivenOptions) -> tuple[str | None, str]:
@@ -187,7 +256,7 @@ def weight_options(read: GivenOptions) -> tuple[str | None, str]:
     Both serve checkpoints of 32 bits in 16 unless --dtype asks for 32. Raises UsageError for an
     unknown type.
     """
-    parser = OptionParser(prog="options", add_help=False, allow_abbrev=False)
+    parser = OptionParser(prog="options", add_help=False)
     parser.add_argument("--quantization", "-q")
     parser.add_argument("--dtype", default="auto")
     given = parser.parse_known_args(_as_vllm_reads(read.words))[0]
@@ -198,10 +267,6 @@ def weight_options(read: GivenOptions) -> tuple[str | None, str]:
             option="options",
         )
     return given.quantization, "float32" if given.dtype in ("float", "float32") else "float16"
-
-
-def is_cpu_build(version: str | None) -> bool:
-    return "cpu" in (version or "").partition("+")[2]
 
 
 def _as_vllm_reads(words: Sequence[str]) -> list[str]:
@@ -223,23 +288,40 @@ def _as_vllm_reads(words: Sequence[str]) -> list[str]:
             kept.append(dashed + equals + value)
             continue
         value = value if equals else next(remaining, "")
-        inner = objects.setdefault(dashed, {})
-        *outer, last = path.split(".")
-        for part in outer:
-            if not isinstance(inner.get(part), dict):
-                inner[part] = {}
-            inner = inner[part]
-        try:
-            inner[last] = parse_json(value, dashed)
-        except InputError:
-            inner[last] = value
+        more = path.endswith("+")  # a list, which others follow
+        content: Any = value.split(",") if more else _dotted_value(value, dashed)
+        for part in reversed(path.removesuffix("+").split(".")):
+            content = {part: content}
+        _merge_into(objects.setdefault(dashed, {}), content)
     for name, content in objects.items():
         kept += [name, json.dumps(content)]
     return kept
 
 
+def _dotted_value(text: str, where: str) -> Any:
+    try:
+        return parse_json(text, where)
+    except InputError:
+        number = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt])|(\d+)([KMGT])", text.strip())
+        if number is None:
+            return text
+        small, suffix, large, binary = number.groups()
+        return int(float(small or large) * SUFFIXES[suffix or binary])
+
+
+def _merge_into(content: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for key, value in more.items():
+        known = content.get(key)
+        if isinstance(known, dict) and isinstance(value, dict):
+            _merge_into(known, value)
+        elif isinstance(known, list) and isinstance(value, list):
+            known += value
+        else:
+            content[key] = value
+
+
 def _parse_options(words: Sequence[str]) -> argparse.Namespace:
-    parser = OptionParser(prog="vllm serve", add_help=False, allow_abbrev=False)
+    parser = OptionParser(prog="vllm serve", add_help=False)
     for names in (["--speculative-config", "-sc"], ["--additional-config"]):
         parser.add_argument(*names, type=partial(_parse_object, names[0].strip("-")), default={})
     parser.add_argument("--spec-method")
@@ -250,10 +332,14 @@ def _parse_options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--tensor-parallel-size", "-tp", type=int, default=1)
     parser.add_argument("--pipeline-parallel-size", "-pp", type=int, default=1)
     parser.add_argument("--data-parallel-size", "-dp", type=int, default=1)
+    parser.add_argument("--prefill-context-parallel-size", "-pcp", type=int, default=1)
+    parser.add_argument("--distributed-executor-backend")
     return parser.parse_known_args(list(words))[0]
 
 
 def _parse_object(name: str, text: str) -> dict[str, Any]:
+    if name == "speculative-config" and text in ("", "None", "null"):  # nothing, as without it
+        return {}
     try:
         body = parse_json(text, name)
     except InputError as error:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from test_vllm import released
@@ -21,11 +22,12 @@ from ngramkit.budget.model_cost import ModelCost
 from ngramkit.budget.model_size import ModelSize
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.engines import check
+from ngramkit.engines import check, vllm_modes
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.engines.options_file import read_options
 from ngramkit.engines.sglang_server_options import effects_of_sglang_options
-from ngramkit.engines.vllm_server_options import effects_of_vllm_options
+from ngramkit.engines.vllm_modes import SPECULATIVE_KEYS, V1_CLASS, why_not_v2_here
+from ngramkit.engines.vllm_server_options import config_in_options, effects_of_vllm_options
 
 ROOT = Path(__file__).parents[2]
 EXPERTS = ModelSize(dense=1e8, expert=1.5e7, experts=64, chosen=6)
@@ -276,17 +278,54 @@ OPTIONS = {
         [f"{V2}adaptive mode"],
     ),
     "shortcuts": (["--spec-method", "ngram", "--spec-tokens", "5"], [f"{V2}fixed mode"]),
+    "abbreviations": (
+        ["--speculative", NGRAM[1], "--no-async", "--tensor=2"],
+        [f"{V2}trimmed mode", "ranks read no clock"],
+    ),
+    "an inferred method": (["--spec-model=ngram", "--spec-tokens=5"], [f"{V2}fixed mode"]),
+    "true as text": (
+        [*NGRAM, "-sc", '{"method": "ngram", "num_speculative_tokens": 5, '
+         '"enable_adaptive_verification": "True"}'],
+        [f"{V2}adaptive mode"],
+    ),
+    "prompts in parallel": ([*NGRAM, "-pcp", "2"], [f"{V2}fixed", "refuses prefill context"]),
+    "parallel drafts": (
+        ["--spec-tokens=5", "-sc", '{"method": "ngram", "parallel_drafting": true}'],
+        ["cannot draft in .* V2: it lacks parallel drafting"],
+    ),
+    "torchrun": (
+        [*NGRAM, "-pp=2", "--distributed-executor-backend=external_launcher"],
+        ["cannot draft in .* V2: it lacks pipeline parallelism with external_launcher", "no clock"],
+    ),
+    "on the GPU": (
+        ["--spec-tokens=5", "--spec-method=ngram_gpu"],
+        ["cannot draft in .* V2: method must be ngram, got ngram_gpu"],
+    ),
     "V1": (
         ["--spec-tokens", "8", *V1],
         ["Model Runner V1, trimmed mode"],
     ),
+    "V1, inferred": (
+        ["--spec-tokens=8", f"--spec-model={V1_CLASS}"],
+        ["Model Runner V1, trimmed mode"],
+    ),
+    "V1, as V2": (
+        ["--spec-tokens=8", "-sc", '{"enable-adaptive-verification": 1}', "--spec-method",
+         "custom_class", "--spec-model", V1_CLASS, "--async-scheduling"],
+        ["Model Runner V1", "refuses asynchronous", "refuses adaptive verification in .* V1"],
+    ),
+    "another class": (
+        ["--spec-tokens=8", "--spec-method=custom_class", "--spec-model=me.Proposer"],
+        [f"model must be {V1_CLASS}, got me.Proposer"],
+    ),
+    "no speculation": (["-sc", "None"], ["method must be ngram, got nothing", "write"]),
     "no drafts": (["--max-num-seqs", "8"], ["does not draft", "write --speculative-config"]),
     "a draft model": (["-sc", '{"method": "eagle"}'], ["must be ngram, got eagle", "write"]),
     "ranks": (
         [*NGRAM, "--tensor-parallel-size=2", "-dp", "2", "--enable-lora"],
         [f"{V2}fixed", "no clock", "data-parallel", "LoRA"],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -301,6 +340,13 @@ REFUSED = {  # as by SpeculativeConfig of vLLM 0.33.0
     '{"method": "ngram"}': ["num_speculative_tokens must be at least 1, got nothing"],
     '{"num_speculative_tokens": null}': ["num_speculative_tokens must be at least 1, got nothing"],
     '{"num_speculative_tokens": 0}': ["num_speculative_tokens must be at least 1, got 0"],
+    '{"num_speculative_tokens": "1e1"}': ["num_speculative_tokens must be at least 1, got '1e1'"],
+    '{"num_speculative_tokens": 5, "num_speculative_token": 5}': [
+        "unknown key 'num_speculative_token' in --speculative-config"
+    ],
+    '{"num_speculative_tokens": 5, "enable_adaptive_verification": "maybe"}': [
+        "enable_adaptive_verification must be true or false, got 'maybe'"
+    ],
     '{"num_speculative_tokens": "x"}': ["num_speculative_tokens must be at least 1, got 'x'"],
     '{"num_speculative_tokens": 5.5}': ["num_speculative_tokens must be at least 1, got 5.5"],
     '{"num_speculative_tokens": [5]}': ["num_speculative_tokens must be at least 1, got [5]"],
@@ -347,6 +393,8 @@ def test_vllm_refuses_so():
         "if self.prompt_lookup_min > self.prompt_lookup_max:",
     ):
         assert part in source
+    fields = source.partition("class SpeculativeConfig:")[2].partition("def compute_hash")[0]
+    assert set(re.findall(r"^    (\w+): ", fields, re.MULTILINE)) == SPECULATIVE_KEYS
     assert "are mutually exclusive" in released("vllm/engine/arg_utils.py")
 
 
@@ -362,10 +410,15 @@ def test_vllm_refuses_so():
             )
             for size in ("0", "-3")
         ),
-        (
-            ["--speculative-ngram-max-bfs-breadth", "0"],
-            "SGLang cannot draft: --speculative-ngram-max-bfs-breadth must be at least 1, got 0",
+        *(
+            (
+                ["--speculative-ngram-max-bfs-breadth", breadth],
+                "SGLang cannot draft: --speculative-ngram-max-bfs-breadth must be at least 1, got "
+                f"{breadth}",
+            )
+            for breadth in ("0", "-3")
         ),
+        (["--enable-dp-attention"], "SGLang refuses n-gram drafts with --enable-dp-attention"),
     ],
 )
 def test_values_that_sglang_cannot_use_are_named(options, line):
@@ -419,7 +472,8 @@ def test_a_file_of_options_is_read_as_by_vllm(monkeypatch, tmp_path):
     given = DraftConfig(tokens=3)
     ignored = effects("--config", str(file), config=given)
     assert "in this mode these keys have no effect: tokens" in ignored
-    assert f"ngramkit in --additional-config has no effect: {CONFIG_VARIABLE} is set" in ignored
+    overridden = "ngramkit in --additional-config has no effect: the other configuration overrides"
+    assert f"{overridden} it" in ignored
 
 
 def test_vllms_parser_reads_a_file_of_options_so():
@@ -449,10 +503,9 @@ def test_the_configuration_of_vllms_options_is_checked(built, monkeypatch, tmp_p
     assert [each.path for each in checked.artifacts] == [str(built)]
     assert checked.source == "ngramkit in --additional-config"
     ours = [*V1, "--spec-tokens", "8", "--config", str(file)]
-    checked = ngramkit.check_engine("vllm", model="demo", options=ours)
-    assert (len(checked.artifacts), checked.effects[1]) == (
-        0, "ngramkit in --additional-config has no effect: Model Runner V1 does not read it",
-    )  # fmt: skip
+    of_v1 = ngramkit.check_engine("vllm", options=ours)  # whose adapter reads it too
+    assert (list(of_v1.artifacts), of_v1.source) == (list(checked.artifacts), checked.source)
+    assert of_v1.effects == ("Model Runner V1, trimmed mode: method is custom_class",)
     for wrong, says in (("[]", "must be an object"), ('{"x": 1}', "unknown key 'x'")):
         with pytest.raises(UsageError, match=says):
             ngramkit.check_engine("vllm", options=["--additional-config.ngramkit", wrong])
@@ -536,6 +589,41 @@ def test_a_runner_that_will_not_start_is_not_promised(monkeypatch):
     ]
 
 
+def test_a_runner_that_lacks_the_method_is_not_promised(monkeypatch):
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    words = [*V1, "--spec-tokens=8"]
+    assert list(effects_of_vllm_options(read_options(words), DraftConfig())) == [
+        "Model Runner V1, trimmed mode: method is custom_class",
+        "vLLM refuses custom_class: VLLM_USE_V2_MODEL_RUNNER asks for Model Runner V2",
+    ]
+
+
+@pytest.mark.parametrize(("version", "backends"), [("0.33.0+cpu", []), ("0.33.0", ["cpu"])])
+def test_v2_is_not_promised_without_triton(version, backends, monkeypatch):
+    """A build for CPUs needs a backend for them, other builds the package."""
+    monkeypatch.setattr(vllm_modes, "find_spec", lambda name: None)
+    found = [SimpleNamespace(name=name) for name in backends]
+    monkeypatch.setattr(vllm_modes, "entry_points", lambda *, group: found)
+    assert why_not_v2_here(version) == "it needs Triton, which was not found"
+    found.append(SimpleNamespace(name="cpu"))
+    monkeypatch.setattr(vllm_modes, "find_spec", lambda name: found[0])
+    assert why_not_v2_here(version) is why_not_v2_here(None) is None
+
+
+def test_keys_with_dots_are_read_as_by_vllm():
+    words = [
+        "--additional-config.ngramkit.datastores+", "a,b",
+        "--additional-config.ngramkit.datastores+=c",
+        "--additional_config.ngramkit", '{"history": true}',
+        "--additional-config.ngramkit.history_tokens=2M",
+        "--additional-config.ngramkit.history_bytes=1.5g",
+    ]  # fmt: skip
+    assert config_in_options(read_options(words)) == DraftConfig(
+        datastores=("a", "b", "c"), history=True, history_tokens=2 << 20,
+        history_bytes=1_500_000_000,
+    )  # fmt: skip
+
+
 def test_passes_cost_what_the_stored_weights_do(tmp_path):
     demo = Path(ngramkit.__file__).parent / "demo" / "model"
     shutil.copytree(demo, tmp_path / "m")
@@ -580,6 +668,7 @@ OF_SGLANG = {
     "trees": ([*SGLANG, "--speculative-num-draft-tokens=16"], ["trees of 15 nodes; a pass verif"]),
     "chains": ([*SGLANG, "--speculative-ngram-max-bfs-breadth", "1"], ["chains of one node less"]),
     "another": (["--speculative-algorithm", "EAGLE"], ["does not draft: .* got EAGLE"]),
+    "abbreviated": (["--speculative-algo=NGRAM"], ["trees of one node less"]),
     "none": (["--tp", "2"], ["does not draft: .* got nothing"]),
     "its corpus": (
         [*SGLANG, "--speculative-ngram-external-corpus-path", "a.jsonl",
