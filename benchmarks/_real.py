@@ -31,7 +31,7 @@ from ngramkit.evaluate.statistics import ratio_with_interval
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
-    from ngramkit.evaluate.bench import Bench
+    from ngramkit.evaluate.bench_contest import Bench
     from ngramkit.evaluate.records import Question
 
 MODEL = "smollm2-135m"
@@ -230,7 +230,7 @@ def bench_of(model: LanguageModel, asked: Sequence[Question]) -> Bench:
     from ngramkit.corpus.chat import find_template
     from ngramkit.decode.decoder import Decoder
     from ngramkit.decode.options import DecodeOptions
-    from ngramkit.evaluate.bench import Bench
+    from ngramkit.evaluate.bench_contest import Bench
 
     options = DecodeOptions(budget=default_budget(model), max_new_tokens=NEW_TOKENS)
     decoder = Decoder.settle(model, options)

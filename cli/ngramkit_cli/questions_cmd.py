@@ -28,7 +28,7 @@ from ngramkit_cli.shared_options import (
 )
 
 if TYPE_CHECKING:
-    from ngramkit.evaluate.bench import BenchResults
+    from ngramkit.evaluate.bench_summary import BenchResults
 
 BenchFolder = Annotated[
     Path | None,

@@ -31,8 +31,8 @@ from ngramkit_cli.shared_options import (
 )
 
 if TYPE_CHECKING:
-    from ngramkit.evaluate.replay import Replays
     from ngramkit.evaluate.replay_results import Replay, Tally
+    from ngramkit.evaluate.replays import Replays
 
 
 Answers = Annotated[

@@ -227,3 +227,7 @@ def write_answers(folder: Path, model: str, runs: Runs, drafter: str) -> Path:
     path = folder / f"answers-{re.sub(r'[^A-Za-z0-9._-]+', '-', drafter)}.jsonl"
     replace_text(path, "\n".join(lines) + "\n")
     return path
+
+
+def is_transformers(drafter: Any) -> bool:
+    return isinstance(drafter, str) and drafter in TRANSFORMERS_WAYS

@@ -30,7 +30,8 @@ from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
 from ngramkit.engines.config import DraftConfig
 from ngramkit.evaluate.records import Record
-from ngramkit.evaluate.replay import count_references, read_answers, without_unusable_references
+from ngramkit.evaluate.replay_answers import count_references, read_answers
+from ngramkit.evaluate.replay_drafters import without_unusable_references
 from ngramkit.evaluate.replay_results import Replay, Tally
 from ngramkit.evaluate.simulated_server import Served, simulate_server
 from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of

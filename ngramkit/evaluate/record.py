@@ -29,7 +29,8 @@ from ngramkit.drafters.asked import AskedDrafter, asked_drafters
 from ngramkit.drafters.base import NO_TOKENS, Drafter, DraftTree, TokenArray, common_beginning
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
-from ngramkit.evaluate.bench import DEFAULT_NEW_TOKENS, TOO_LONG, Bench
+from ngramkit.evaluate.bench import DEFAULT_NEW_TOKENS
+from ngramkit.evaluate.bench_contest import TOO_LONG, Bench
 from ngramkit.evaluate.bench_runs import TurnRun
 from ngramkit.evaluate.recorded_evidence import NOT_RECORDED, RequestRows, TopK, add_rows
 from ngramkit.evaluate.records import Question, questions_for, require_questions

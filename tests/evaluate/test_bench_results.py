@@ -7,9 +7,10 @@ import pytest
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.decode.result import Decoded
-from ngramkit.evaluate.bench import BenchResults, tokens_per_pass
+from ngramkit.evaluate.bench_contest import tokens_per_pass
 from ngramkit.evaluate.bench_results import speedup_of, summarize
 from ngramkit.evaluate.bench_runs import QuestionRun, Runs, TurnRun
+from ngramkit.evaluate.bench_summary import BenchResults
 
 
 @pytest.fixture

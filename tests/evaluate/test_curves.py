@@ -10,7 +10,7 @@ import pytest
 import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.replay import short_names
+from ngramkit.evaluate.replay_drafters import short_names
 from ngramkit_cli.replay_cmd import parse_curves
 
 TEXT = "the quick brown fox jumps over the lazy dog and then sleeps. "

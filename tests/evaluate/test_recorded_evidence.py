@@ -21,7 +21,7 @@ from ngramkit.decode.load import load_model
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.drafters.base import MAX_EVIDENCE_TOKENS
 from ngramkit.drafters.blend import Blend
-from ngramkit.evaluate.bench import tokens_per_pass
+from ngramkit.evaluate.bench_contest import tokens_per_pass
 from ngramkit.evaluate.record import RECORDED_BUDGET as NODES, verifying_model
 from ngramkit.evaluate.recorded_evidence import Misses, RecordedEvidence
 from ngramkit.evaluate.records import Question

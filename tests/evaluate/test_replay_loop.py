@@ -16,7 +16,7 @@ from ngramkit.decode.request import Request
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context, PromptLookup
-from ngramkit.evaluate.bench import tokens_per_pass
+from ngramkit.evaluate.bench_contest import tokens_per_pass
 from ngramkit.evaluate.leakage import leaked_share, without_leaks
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.replay_loop import draft_chain, replay_drafter, replay_turn, shuffle_records

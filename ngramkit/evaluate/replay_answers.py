@@ -1,0 +1,134 @@
+"""Answers to replay: files, Records or recorded evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.models import named_model
+from ngramkit.basics.progress import Reporter
+from ngramkit.corpus.chat import Template
+from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
+from ngramkit.evaluate.recorded_evidence import RecordedEvidence
+from ngramkit.evaluate.records import Record, Turn, read_records, require_files, require_questions
+from ngramkit.formats.tokenizer_record import TokenizerRecord
+from ngramkit.logs.files import log_files
+from ngramkit.logs.hub import is_dataset
+from ngramkit.logs.read import NewestRequests
+
+
+def read_answers(
+    answers: str | Path | Sequence[str | Path] | Sequence[Record] | None,
+    questions: str | Path | None,
+    model: str | Path | TextTokenizer | TokenizerRecord | None,
+    template: str,
+    format: str | None,
+    columns: Mapping[str, str] | None,
+    where: Mapping[str, str] | None,
+    reporter: Reporter,
+    newest: NewestRequests | None = None,
+) -> tuple[TokenizerRecord | TextTokenizer, list[Record], Template | None]:
+    if answers is None:
+        raise UsageError(
+            "answers must be given, or a folder of `record`",
+            "give answers or evidence",
+            option=("answers", "evidence"),
+        )
+    many_answers: Any = answers
+    one = isinstance(answers, str) or not isinstance(answers, Iterable)
+    listed: list[Any] = [answers] if one else list(many_answers)
+    odd = [each for each in listed if not isinstance(each, str | Path | Record)]
+    if hasattr(answers, "columns"):  # a DataFrame's items are its columns
+        odd = [answers]
+    if odd:
+        raise UsageError(
+            f"answers must be files or Records, got {type(odd[0]).__name__}",
+            'write a file with a line of {"prompt": ..., "output": ...} each, and name that',
+            option="answers",
+        )
+    given = [record for record in listed if isinstance(record, Record)]
+    if given or questions is not None:
+        source = "Records" if given else "questions"
+        refuse_options(source, format=format, columns=columns, where=where)
+    if given and isinstance(model, TokenizerRecord):
+        return model, _with_turns(given, model.vocabulary), None
+    if not given:
+        require_files(*listed)
+        require_questions(questions)
+    tokenizer: Any = model
+    if not isinstance(model, TextTokenizer):
+        tokenizer = load_tokenizer(named_model(tokenizer, reporter))
+    if given:
+        return tokenizer, _with_turns(given, tokenizer.record.vocabulary), None
+    records, form = read_records(
+        listed, questions, tokenizer, template,
+        format=format, columns=columns, where=where, newest=newest, reporter=reporter,
+    )  # fmt: skip
+    return tokenizer, records, form
+
+
+def _with_turns(records: list[Record], vocabulary: int) -> list[Record]:
+    """Return the records. Raises UsageError for no prompt or unknown ids; kernels trust them."""
+    for record in records:
+        turns = record.turns if isinstance(record.turns, list | tuple) else ()
+        if not turns or not all(isinstance(each, Turn) and len(each.prompt) for each in turns):
+            raise UsageError(
+                f"turns of the Record {record.name!r:.60} must be Turns, each with a prompt",
+                "give turns=[ngramkit.Turn(prompt, answer)], of token ids",
+                option="answers",
+            )
+        most = max(int(ids.max(initial=0)) for each in turns for ids in (each.prompt, each.answer))
+        if most >= vocabulary:
+            raise UsageError(
+                f"ids of the Record {record.name!r:.60} must be below {vocabulary:,}, got {most}",
+                "give the TokenizerRecord of its ids as model",
+                option="model",
+            )
+    return records
+
+
+def refuse_options(source: str, **options: Any) -> None:
+    """Raise UsageError for options that have no effect on answers of `source`."""
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(f"cannot use {name} with {source}", "leave one out", option=name)
+
+
+def open_recorded(path: str | Path, files: Any) -> RecordedEvidence:
+    if files is not None:
+        raise UsageError(
+            "cannot use answers with evidence: it has its own",
+            "leave out answers and questions",
+            option="evidence",
+        )
+    return RecordedEvidence.open(path)
+
+
+def verify_missing_with(record: RecordedEvidence, model: Any, reporter: Reporter) -> None:
+    if model is not None and not isinstance(model, TextTokenizer):
+        from ngramkit.evaluate.record import verifying_model
+
+        record.model = verifying_model(record.folder, model, reporter)
+
+
+def named_files(answers: Any, questions: Any, evidence: Any) -> list[Path]:
+    """Return the files that are read, without Records."""
+    several = answers if isinstance(answers, Iterable) else ()
+    given = [answers] if isinstance(answers, str | Path) else several
+    named = [Path(each) for each in given if isinstance(each, str | Path)]
+    found = log_files(named).paths if named and all(each.exists() for each in named) else []
+    return [*found, *(Path(each) for each in (questions, evidence) if each is not None)]
+
+
+def has_sessions(answers: Any, records: Sequence[Record]) -> bool:
+    """Return whether records are of agents' sessions on this machine."""
+    given = [answers] if isinstance(answers, str | Path) else answers or ()
+    published = bool(given) and all(isinstance(g, str | Path) and is_dataset(g) for g in given)
+    return not published and any(record.agent for record in records)
+
+
+def count_references(records: Sequence[Record]) -> int:
+    """Return the number of requests with references."""
+    return sum(len(turn.references) > 0 for record in records for turn in record.turns)

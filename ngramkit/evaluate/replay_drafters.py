@@ -1,0 +1,163 @@
+"""The drafters of a replay, each once or once for each artifact of a curve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Any
+
+from ngramkit.basics.errors import UsageError, require_list
+from ngramkit.basics.kinds import ROLES
+from ngramkit.basics.progress import Reporter
+from ngramkit.basics.terminal_text import counted
+from ngramkit.choose import DrafterChoice, MissingSourceError, choose, choose_again_if_built
+from ngramkit.drafters.asked import AskedDrafter
+from ngramkit.drafters.registry import DRAFTERS
+from ngramkit.drafters.sources import Given, Sources
+from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.evaluate.records import Record
+from ngramkit.evaluate.replay_answers import count_references
+from ngramkit.evaluate.replays import Curve
+from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.tokenizer_record import TokenizerRecord
+from ngramkit.remote.fetch import fetch_artifact
+
+Curves = Mapping[str, Sequence[Given]]  # name -> artifacts, each drafted from separately
+
+
+def choose_drafters_to_replay(
+    asked: Sequence[AskedDrafter],
+    sources: Sources,
+    curves: Curves | None,
+    tokenizer: TokenizerRecord,
+    *,
+    evidence: bool,
+    reporter: Reporter,
+) -> tuple[list[DrafterChoice], list[Curve]]:
+    choose_one = partial(_choose_drafter, tokenizer=tokenizer, evidence=evidence, reporter=reporter)
+    if curves is not None:
+        return _choose_by_curve(asked, curves, sources, choose_one, reporter)
+    if len(asked) == 1:
+        return [choose_one(asked[0], sources)], []
+    choices = choose_again_if_built(lambda: [choose_one(each, sources) for each in asked], reporter)
+    return choices, []
+
+
+def _choose_drafter(
+    asked: AskedDrafter,
+    sources: Sources,
+    *,
+    tokenizer: TokenizerRecord,
+    evidence: bool,
+    reporter: Reporter,
+) -> DrafterChoice:
+    def load_model() -> Any:
+        from ngramkit.decode.load import load_model
+
+        return load_model(tokenizer.id)
+
+    if asked.needs_evidence and not evidence:
+        return DrafterChoice(asked.label, asked.spec, tokenizer)
+    try:
+        return choose(asked, tokenizer, sources, reporter, load_model)
+    except MissingSourceError as error:
+        return DrafterChoice(asked.label, asked.spec, tokenizer, absent=error)
+
+
+def _choose_by_curve(
+    asked: Sequence[AskedDrafter],
+    curves: Curves,
+    sources: Sources,
+    choose_one: Callable[[AskedDrafter, Sources], DrafterChoice],
+    reporter: Reporter,
+) -> tuple[list[DrafterChoice], list[Curve]]:
+    """Choose each drafter once per artifact."""
+    for name, given in curves.items():
+        require_list(f"curve {name}", given, "give a list of artifacts, as {'all': [...]}")
+    opened = {
+        name: [fetch_artifact(each, reporter=reporter) for each in given]
+        for name, given in curves.items()
+    }
+    by_place = {each.where: each for several in opened.values() for each in several}
+    if not by_place:
+        raise UsageError("a curve must name artifacts, got none", option="artifacts")
+    short = short_names(list(by_place))
+    choices: list[DrafterChoice] = []
+    lines: list[Curve] = []
+    for drafter in asked:
+        if drafter.make is not None:
+            raise UsageError(
+                "drafters must be names if artifacts are curves, got an object", option="drafters"
+            )
+        spec = drafter.spec
+        labels = {place: f"{spec} over {short[place]}" for place in by_place}
+        for place, artifact in by_place.items():
+            _require_drafts_from(spec, artifact)
+            choice = choose_one(drafter, replace(Sources.of(artifact), past=sources.past))
+            choices.append(replace(choice, label=labels[place]))
+        for name, several in opened.items():
+            lines.append(Curve(str(spec), name, tuple(labels[each.where] for each in several)))
+    return choices, lines
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Return the last part of each path or URL if these differ, else all of it.
+
+    >>> short_names(["a/small", "b/large"]), short_names(["a/x", "b/x"])
+    ({'a/small': 'small', 'b/large': 'large'}, {'a/x': 'a/x', 'b/x': 'b/x'})
+    """
+    last = [PurePosixPath(name).name or name for name in names]
+    return dict(zip(names, last if len(set(last)) == len(names) else names, strict=True))
+
+
+def _require_drafts_from(drafter: DrafterSpec, artifact: Artifact) -> None:
+    if ROLES.get(artifact.kind) not in DRAFTERS[drafter.name].sources:
+        raise UsageError(
+            f"cannot use the {artifact.kind} {artifact.where} with {drafter.name}",
+            "leave out one of them",
+            option="artifacts",
+        )
+
+
+def report_lacking(
+    choices: Sequence[DrafterChoice],
+    records: Sequence[Record],
+    reporter: Reporter,
+    *,
+    evidence: bool,
+    learns: bool,
+) -> dict[str, str | None]:
+    """Return and report by label what a drafter lacks; raise if none can be replayed."""
+    references = count_references(records) > 0
+    lacking = {
+        choice.label: choice.missing(evidence=evidence, learns=learns, references=references)
+        for choice in choices
+    }
+    for label, needs in lacking.items():
+        if needs:
+            reporter.note(f"{label} is not replayed: it {needs}")
+    if not all(lacking.values()):
+        return lacking
+    first = choices[0]
+    if first.absent is not None:
+        raise first.absent
+    raise UsageError(
+        f"cannot replay {first.label}: {lacking[first.label]}", "give it, or name another drafter"
+    )
+
+
+def without_unusable_references(
+    records: list[Record], choice: DrafterChoice, reporter: Reporter
+) -> list[Record]:
+    """Return the records, without references if the drafter cannot draft from them."""
+    given = count_references(records)
+    able = choice.made is not None or DRAFTERS[choice.spec.name].references
+    if not given or able:
+        return records
+    reporter.note(f"{choice.label} drafts without the references of {counted(given, 'request')}")
+    return [
+        replace(record, turns=[replace(turn, references=()) for turn in record.turns])
+        for record in records
+    ]
