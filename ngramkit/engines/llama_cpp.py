@@ -37,7 +37,7 @@ from ngramkit.engines.batch import EXIT_PRIORITY, Asked, BatchDrafter
 from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig, existing_history
 from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.llama_grammar import LlamaGrammar
-from ngramkit.engines.request_parameters import is_off
+from ngramkit.engines.request_parameters import check_switch, is_off
 from ngramkit.engines.request_texts import Encode, given_texts, token_ids
 
 # Cost of a drafted token in passes, if they are not timed: a pass of two tokens took 1.6
@@ -129,9 +129,10 @@ class Drafter:
         """Draft for the texts that are written inside from `reference`, or not at all.
 
         `reference`: a text, a list of token ids, or a list of these. `draft`: False, 0 or "off".
-        Texts need `check` before. Raises UsageError for other references and for ids that the model
+        Texts need `check` before. Raises UsageError for other values and for ids that the model
         does not have; ids that the artifacts do not have are not drafted.
         """
+        check_switch("draft", draft)
         texts = given_texts(reference)
         if self._model_ids is not None:
             texts = [*token_ids(texts, self._encode, self._model_ids)]

@@ -5,10 +5,45 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ngramkit.basics.errors import UsageError, hint_for_unknown
+from ngramkit.basics.terminal_text import visible
+from ngramkit.engines.request_texts import (
+    IDS_KEY,
+    PREDICTION_KEY,
+    REFERENCE_KEY,
+    TEMPLATE_IDS_KEY,
+    TEMPLATE_KEY,
+)
+
 DRAFT_KEY = "ngramkit"  # false: nothing is drafted for the request
 HISTORY_KEY = "ngramkit_history"  # the request's tenant; false: it is not remembered
+CLIENT_KEYS = (DRAFT_KEY, HISTORY_KEY, REFERENCE_KEY, TEMPLATE_KEY)
+ADDED_KEYS = (PREDICTION_KEY, IDS_KEY, TEMPLATE_IDS_KEY)  # by front ends
 OFF_VALUES = ("false", "off", "no", "0")  # texts that mean false
+ON_VALUES = ("true", "on", "yes", "1")
 LONGEST_TENANT = 4096  # characters of a tenant's key
+
+
+def check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Raise UsageError for a misspelt parameter or a switch that is neither on nor off.
+
+    Without an effect, "ngramkit_histroy": false would remember the request.
+    """
+    for key in parameters:
+        if str(key).lower().startswith(DRAFT_KEY) and key not in CLIENT_KEYS + ADDED_KEYS:
+            raise UsageError(
+                f"unknown parameter {visible(str(key), 60)!r}", hint_for_unknown(key, CLIENT_KEYS)
+            )
+    check_switch(DRAFT_KEY, parameters.get(DRAFT_KEY))
+
+
+def check_switch(name: str, value: object) -> None:
+    """Raise UsageError unless a switch is on, off, or not given (None)."""
+    text = value.strip().lower() if isinstance(value, str) else ""
+    if not (value is None or is_off(value) or value == 1 or text in ON_VALUES):
+        raise UsageError(
+            f"{name} must be true or false, got {visible(repr(value), 40)}", option=name
+        )
 
 
 def forbids_drafts(parameters: Mapping[str, Any]) -> bool:
@@ -26,6 +61,16 @@ def is_off(value: object) -> bool:
     (True, True, True, False, False)
     """
     return value == 0 or (isinstance(value, str) and value.strip().lower() in OFF_VALUES)
+
+
+def tenant_by_key(parameters: Mapping[str, Any]) -> str | None:
+    """Return the tenant that a request's own parameters name, as `tenant_of`.
+
+    >>> [tenant_by_key({"ngramkit_history": said}) for said in ("acme", None, False, [])]
+    ['acme', '', '', None]
+    """
+    said = parameters.get(HISTORY_KEY)
+    return tenant_of(None if is_off(said) else said)
 
 
 def tenant_of(said: Any) -> str | None:

@@ -45,7 +45,7 @@ def given_texts(*values: Any, id_bytes: int = ID_BYTES) -> list[str | list[int]]
     size = sum(len(t.encode()) if isinstance(t, str) else id_bytes * len(t) for t in texts)
     if size > MAX_REQUEST_TEXT_BYTES:
         raise UsageError(
-            f"{REFERENCE_KEY} must have at most {MAX_REQUEST_TEXT_BYTES:,} bytes, got {size:,}",
+            f"a request's texts must have at most {MAX_REQUEST_TEXT_BYTES:,} bytes, got {size:,}",
             "Give the parts that matter.",
             option=REFERENCE_KEY,
         )

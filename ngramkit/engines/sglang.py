@@ -35,7 +35,7 @@ from ngramkit.engines.growing_history import (
 )
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.remembered_requests import joined_history
-from ngramkit.engines.request_parameters import HISTORY_KEY, forbids_drafts, tenant_of
+from ngramkit.engines.request_parameters import forbids_drafts, tenant_by_key, tenant_of
 from ngramkit.engines.request_texts import (
     MOST_RUNNING,
     REFERENCE_KEY,
@@ -199,12 +199,10 @@ class NgramCorpus:
     def _tenant(self, request: Any) -> str | None:
         if self._tenants is None:
             return ""
-        said = {
-            "lora": getattr(request, "lora_id", None),
-            "salt": getattr(request, "cache_salt", None),
-            "key": _custom_params(request).get(HISTORY_KEY),
-        }
-        return tenant_of(said[self._tenants] or None)
+        if self._tenants == "key":
+            return tenant_by_key(_custom_params(request))
+        attribute = {"lora": "lora_id", "salt": "cache_salt"}[self._tenants]
+        return tenant_of(getattr(request, attribute, None) or None)
 
     def _asked(self, name: str, row: TokenArray) -> Asked:
         request = self._requests.get(name)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ngramkit.basics.errors import UsageError, one_line
 from ngramkit.engines.check import require_usable
+from ngramkit.engines.request_parameters import check_parameters
 from ngramkit.engines.request_texts import REFERENCE_KEY, TEMPLATE_KEY, given_texts, token_ids
 from ngramkit.engines.tool_templates import offered_templates
 
@@ -63,6 +64,7 @@ def with_text(original: Any, parameters: Any, vocabulary: int) -> None:
     said = parameters.custom_params
     said = said if isinstance(said, dict) else {}
     try:
+        check_parameters(said)
         for key in (REFERENCE_KEY, TEMPLATE_KEY):
             # Texts are encoded later.
             token_ids(given_texts(said.get(key)), lambda text: (), vocabulary)

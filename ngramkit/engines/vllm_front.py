@@ -17,6 +17,7 @@ from typing import Any
 from ngramkit.basics.errors import UsageError, one_line
 from ngramkit.basics.terminal_text import visible
 from ngramkit.engines.config import CONFIG_VARIABLE
+from ngramkit.engines.request_parameters import check_parameters
 from ngramkit.engines.request_texts import (
     IDS_KEY,
     PREDICTION_KEY,
@@ -101,6 +102,7 @@ def with_ids(said: dict[str, Any], encode: Encode | None, vocabulary: int) -> di
 
     Raises UsageError.
     """
+    check_parameters(said)
     prediction, reference = said.get(PREDICTION_KEY), said.get(REFERENCE_KEY)
     texts = given_texts(prediction, reference)  # their bytes are bounded together
     if not texts and said.keys().isdisjoint(ADDED_KEYS):

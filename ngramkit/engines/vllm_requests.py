@@ -24,7 +24,7 @@ from ngramkit.engines.host_rows import HostRow, HostRows
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.predicted import Predicted
 from ngramkit.engines.remembered_requests import joined_history
-from ngramkit.engines.request_parameters import HISTORY_KEY, forbids_drafts, tenant_of
+from ngramkit.engines.request_parameters import forbids_drafts, tenant_by_key, tenant_of
 from ngramkit.engines.request_texts import (
     IDS_KEY,
     PREDICTION_KEY,
@@ -277,8 +277,7 @@ def tenant_by(by: str | None, sampling: Any, lora: Any) -> str | None:
     if by == "lora":
         return tenant_of(getattr(lora, "lora_name", None))
     if by == "key":
-        said = getattr(sampling, "extra_args", None) or {}
-        return tenant_of(said.get(HISTORY_KEY) or None)
+        return tenant_by_key(getattr(sampling, "extra_args", None) or {})
     return ""
 
 

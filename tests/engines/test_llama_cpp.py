@@ -148,6 +148,8 @@ def test_a_request_may_be_switched_off():
     for off in (False, 0, "off"):
         with drafter.request(draft=off):
             assert len(drafter(tokens)) == 0
+    with pytest.raises(UsageError, match="draft must be true or false, got 'maybe'"):
+        drafter.request(draft="maybe").__enter__()
     with drafter.request(draft=True):
         assert len(drafter(tokens)) == 8
 

@@ -562,6 +562,9 @@ print(type(corpus).__name__, "numba" in sys.modules)
         ({"ngramkit_reference": "x" * (1 << 19)}, "must have at most"),
         ({"ngramkit_templates": ["{}"]}, None),
         ({"ngramkit_templates": 5}, "got int"),
+        ({"ngramkit": False, "ngramkit_history": "acme", "mine": 1}, None),
+        ({"ngramkit_histroy": False}, "unknown parameter 'ngramkit_histroy'"),
+        ({"ngramkit": "maybe"}, "ngramkit must be true or false, got 'maybe'"),
     ],
 )
 def test_a_wrong_text_is_an_error_of_its_request(said, wrong):

@@ -117,8 +117,24 @@ def test_texts_become_ids_and_the_callers_object_stays(front):
 
 @pytest.mark.parametrize("wrong", [5, [1.5], ["a", None], [26], "x" * (1 << 20)])
 def test_a_wrong_value_is_an_error_of_its_request(front, wrong):
-    with pytest.raises(VLLMValidationError, match="ngramkit_reference"):
+    with pytest.raises(VLLMValidationError, match=r"ngramkit_reference|a request's texts"):
         checked(front, {"ngramkit_reference": wrong})
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ({"ngramkit_histroy": 0}, r"unknown parameter 'ngramkit_histroy' .* ngramkit_history\?"),
+        ({"Ngramkit": 0}, "unknown parameter 'Ngramkit'"),
+        ({"ngramkit": "maybe"}, "ngramkit must be true or false, got 'maybe'"),
+        ({"ngramkit": [0]}, r"ngramkit must be true or false, got \[0\]"),
+    ],
+)
+def test_a_misspelt_parameter_is_an_error_of_its_request(front, said, wrong):
+    with pytest.raises(VLLMValidationError, match=wrong):
+        checked(front, said)
+    for right in (True, 1, 1.0, "on", "True", 0, "off", None):
+        assert checked(front, {"ngramkit": right, 5: 6}) == {"ngramkit": right, 5: 6}
 
 
 def test_texts_are_left_alone_where_ngramkit_does_not_draft(front, monkeypatch):
