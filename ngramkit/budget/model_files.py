@@ -39,6 +39,8 @@ def read_facts(model: str | ModelRef) -> ModelFacts:
         front = read_front(gguf)
         kind = front.get("general.architecture")
         return _model_facts(front, f"{kind}.context_length", f"{kind}.block_count")
+    if Path(ref.source).is_dir():
+        require_model(Path(ref.source))
     config = language_config(_read_config(ref))
     return _model_facts(config, "max_position_embeddings", "num_hidden_layers")
 
@@ -50,7 +52,7 @@ def read_size(
 
     `quantization`: an engine's option, which counts unless the model is quantised. `dtype`: the
     type in which an engine computes, by default the checkpoint's. Reads the whole header of a GGUF
-    file. Raises as `read_facts`.
+    file. A folder needs no weights. Raises as `read_facts`.
     """
     ref = ModelRef.of(model)
     if (gguf := find_gguf(ref)) is not None:
@@ -64,8 +66,6 @@ def read_size(
 
 def _read_config(ref: ModelRef) -> dict[str, Any]:
     folder = Path(ref.source)
-    if folder.is_dir():
-        require_model(folder)
     path = folder / CONFIG if folder.is_dir() else _cached_file(ref.source, ref.revision)
     if path is None:
         return {}

@@ -29,6 +29,7 @@ LOG = logging.getLogger("ngramkit")
 CONFIG_VARIABLE = "NGRAMKIT_DRAFT"
 PATH_KEYS = (*TABLES, "history", "metrics")
 SWITCH_KEYS = ("pause", "clock", "store", "history_prompts")
+FOLDER_KEYS = ("history_bytes", "history_days")
 TENANT_KEYS = ("lora", "salt", "key")  # properties that may name a request's tenant
 
 
@@ -103,12 +104,7 @@ class DraftConfig:
                     f"unknown key {key!r} in {where}", hint_for_unknown(str(key), names)
                 )
             _check_value(key, value, where)
-        for key in given:
-            if key.startswith("history_") and not given.get("history"):
-                hint = "name a folder for it, or leave it out"
-                raise UsageError(
-                    f"cannot use {key} of {where}: it needs a history", hint, option="draft"
-                )
+        _require_effects(given, where)
         values: dict[str, Any] = dict(given)
         values["datastores"] = tuple(map(_expand_home, given.get("datastores", ())))
         values |= {
@@ -191,6 +187,8 @@ class DraftConfig:
             return cls.parse(given, where)
         if not isinstance(given, str | PathLike):
             raise TypeError(f"{where} must be a mapping, JSON or a path, got {given!r:.60}")
+        if not str(given).strip():
+            raise InputError(f"{where} must be JSON or a path, got {given!r}", hint)
         if isinstance(given, str) and given.lstrip().startswith("{"):
             value = parse_json(given, where, strict=True, error=InputError, hint=hint)
         else:
@@ -211,6 +209,14 @@ class DraftConfig:
         """Return the configuration in NGRAMKIT_DRAFT, or None. Raises as `read`."""
         text = os.environ.get(CONFIG_VARIABLE, "")
         return cls.read(text) if text.strip() else None
+
+
+def require_config(config: Any) -> None:
+    """Raise TypeError unless `config` is a DraftConfig."""
+    if not isinstance(config, DraftConfig):
+        raise TypeError(
+            f"config must be a DraftConfig, as DraftConfig.parse returns it, got {config!r:.60}"
+        )
 
 
 def existing_history(config: DraftConfig) -> History | None:
@@ -242,6 +248,27 @@ def _expand_home(name: str) -> str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _require_effects(given: Mapping[str, Any], where: str) -> None:
+    """Refuse keys that have no effect next to the others."""
+
+    def refuse(key: str, why: str, hint: str) -> None:
+        raise UsageError(f"cannot use {key} of {where}: {why}", hint, option="draft")
+
+    history = given.get("history")
+    for key in given:
+        if (key.startswith("history_") or key == "store") and not history:
+            refuse(key, "it needs a history", "name a folder for it, or leave it out")
+        if key in FOLDER_KEYS and history is True:
+            refuse(key, "a history in memory has no folder", "name a folder, or leave it out")
+    if "metrics" in given and given.get("log_steps") == 0:
+        why = "it is written with each line in the log, and log_steps is 0"
+        refuse("metrics", why, "give log_steps, or leave metrics out")
+    for deciding in ("min_probability", "pass_cost"):
+        for key in ("pass_cost", "clock"):
+            if deciding in given and key != deciding and given.get(key):
+                refuse(key, f"{deciding} replaces it", "leave one of them out")
 
 
 def _check_value(key: str, value: Any, where: str) -> None:

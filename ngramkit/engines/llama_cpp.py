@@ -34,7 +34,13 @@ from ngramkit.drafters.references import reference_texts, require_references
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.batch import EXIT_PRIORITY, Asked, BatchDrafter
-from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig, existing_history
+from ngramkit.engines.config import (
+    CONFIG_VARIABLE,
+    ENGINES,
+    DraftConfig,
+    existing_history,
+    require_config,
+)
 from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.llama_grammar import LlamaGrammar
 from ngramkit.engines.request_parameters import check_switch, is_off
@@ -67,7 +73,9 @@ class Drafter:
         vocabulary: int | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
-        config = config or DraftConfig.from_environment() or DraftConfig(sessions=MAX_SESSIONS)
+        if config is None:
+            config = DraftConfig.from_environment() or DraftConfig(sessions=MAX_SESSIONS)
+        require_config(config)
         config.require_fit("llama-cpp")
         config.log_unused(ENGINES["llama-cpp"].unused, "chains in llama-cpp-python")
         if not _has_artifacts(config):

@@ -12,14 +12,20 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ngramkit.basics.errors import ArtifactError
+from ngramkit.basics.arguments import check_type
+from ngramkit.basics.errors import ArtifactError, require_between
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import drafter_entry
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.blend_source import BlendSource
-from ngramkit.engines.config import DraftConfig, existing_history
+from ngramkit.engines.config import (
+    KEY_RANGES,
+    DraftConfig,
+    existing_history,
+    require_config,
+)
 from ngramkit.engines.drafter_requests import DrafterSource
 from ngramkit.engines.growing_history import GrowingHistory
 from ngramkit.engines.request_texts import Encode
@@ -50,8 +56,12 @@ def open_source(
     the history.
 
     Raises ArtifactError if an artifact cannot be opened or has other ids, UsageError for a missing
-    source or tokenizer, NetworkError if the Hub cannot be reached.
+    source or tokenizer, NetworkError if the Hub cannot be reached, TypeError for other types.
     """
+    require_config(config)
+    if vocabulary is not None:
+        vocabulary = check_type("vocabulary", vocabulary, [int])
+        require_between("vocabulary", vocabulary, *KEY_RANGES["vocabulary"])
     config.require_sources()
     spec = DrafterSpec.parse(config.drafter)
     entry = drafter_entry(spec.name)

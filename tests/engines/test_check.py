@@ -614,12 +614,12 @@ def test_keys_with_dots_are_read_as_by_vllm():
     words = [
         "--additional-config.ngramkit.datastores+", "a,b",
         "--additional-config.ngramkit.datastores+=c",
-        "--additional_config.ngramkit", '{"history": true}',
+        "--additional_config.ngramkit", '{"history": "h"}',
         "--additional-config.ngramkit.history_tokens=2M",
         "--additional-config.ngramkit.history_bytes=1.5g",
     ]  # fmt: skip
     assert config_in_options(read_options(words)) == DraftConfig(
-        datastores=("a", "b", "c"), history=True, history_tokens=2 << 20,
+        datastores=("a", "b", "c"), history="h", history_tokens=2 << 20,
         history_bytes=1_500_000_000,
     )  # fmt: skip
 
@@ -651,6 +651,9 @@ def test_passes_cost_what_the_stored_weights_do(tmp_path):
     with pytest.raises(UsageError, match="unknown dtype 'float33'") as refused:
         checked(["--dtype", "float33"])
     assert refused.value.hint.startswith("did you mean float32?")
+    for weights in (tmp_path / "m").glob("*.safetensors"):
+        weights.unlink()
+    assert checked(bits=4) == (four, by)  # a config is enough
     note = "; weights of the unknown quantisation 'odd' count 16 bits"
     assert checked(quant_method="odd") == (plain, by + note)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,16 @@ from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.check import check_engine
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
+from ngramkit.engines.llama_cpp import Drafter
 from ngramkit.engines.metrics import Statistics
 from ngramkit.engines.source import open_source
+from ngramkit.engines.tensorrt_llm import make_drafter
 
 
 def test_all_keys():
     given = {"drafter": "blend:scan=32", "datastores": ["hf://me/chat@v1"], "history": "past",
              "min_probability": 0.4, "tokens": 8, "budget": 16, "sessions": 64, "threads": 2,
-             "pause": False, "log_steps": 0, "metrics": "m.prom", "bigram": "b", "unigram": "u",
+             "pause": False, "log_steps": 9, "metrics": "m.prom", "bigram": "b", "unigram": "u",
              "frozen_table": "f", "vocabulary": 9}  # fmt: skip
     config = DraftConfig.read(json.dumps(given))
     assert config.datastores == ("hf://me/chat@v1",)
@@ -49,6 +52,14 @@ def test_all_keys():
         ('{"history": true, "history_tokens": 0}', "whole number"),
         ('{"history_days": 3}', "history_days of NGRAMKIT_DRAFT: it needs a history"),
         ('{"history": false, "history_prompts": true}', "history_prompts of NGRAMKIT_DRAFT:"),
+        ('{"store": false}', "store of NGRAMKIT_DRAFT: it needs a history"),
+        ('{"history": true, "history_days": 3}', "a history in memory has no folder"),
+        ('{"history": true, "history_bytes": 65536}', "a history in memory has no folder"),
+        ('{"metrics": "m.prom", "log_steps": 0}', "each line in the log, and log_steps is 0"),
+        ('{"min_probability": 0, "pass_cost": 2}', "pass_cost of NGRAMKIT_DRAFT: min_probability"),
+        ('{"min_probability": 0.1, "clock": true}', "clock of NGRAMKIT_DRAFT: min_probability"),
+        ('{"pass_cost": 2, "clock": true}', "clock of NGRAMKIT_DRAFT: pass_cost replaces it"),
+        (" ", "NGRAMKIT_DRAFT must be JSON or a path, got ' '"),
         ('{"history": true, "store": 1}', "store of NGRAMKIT_DRAFT must be true or false"),
         ('{"pass_cost": [1]}', "pass_cost of NGRAMKIT_DRAFT must be a number"),
         ("[1]", "no such file"),
@@ -61,6 +72,33 @@ def test_each_mistake_has_its_message(text, says):
     assert says.lower() in str(caught.value).lower()
     assert "\n" not in str(caught.value)
     assert caught.value.hint or "must be" in str(caught.value)
+
+
+def test_switches_that_are_off_may_stand_next_to_what_replaces_them():
+    given = {"min_probability": 0.1, "clock": False, "history": "h", "history_days": 3}
+    assert DraftConfig.read(given).clock is False
+
+
+@pytest.mark.parametrize("vocabulary", [0, -1, 1 << 31, "100", 100.0, True])
+def test_a_vocabulary_is_a_number_of_ids(vocabulary):
+    """A kernel would write beyond its arrays."""
+    for build in (BatchDrafter.open, open_source):
+        with pytest.raises((UsageError, TypeError), match="vocabulary must be"):
+            build(DraftConfig(), vocabulary=vocabulary)
+    with pytest.raises((UsageError, TypeError), match="vocabulary must be"):
+        Drafter(vocabulary=vocabulary)
+
+
+@pytest.mark.parametrize("config", [{"drafter": "context"}, {}, '{"drafter": "context"}'])
+def test_a_configuration_in_python_is_a_draft_config(config):
+    for build in (Drafter, BatchDrafter.open, partial(make_drafter, 8)):
+        with pytest.raises(TypeError, match="config must be a DraftConfig"):
+            build(config, vocabulary=100)
+
+
+def test_an_engine_is_a_name():
+    with pytest.raises(TypeError, match="engine must be a text, got 5"):
+        check_engine(5)
 
 
 @pytest.mark.parametrize("key", ["pass_cost", "clock"])

@@ -274,15 +274,15 @@ def test_the_mode_follows_from_vllms_options(given, mode, make, caplog):
     ("given", "drafted", "unused"),
     [
         ({}, 2, "budget"),
-        ({"asynchronous": True}, 4, "tokens, budget, min_probability, pass_cost, clock, pause"),
+        ({"asynchronous": True}, 4, "tokens, budget, min_probability, clock, pause"),
         ({"asynchronous": True, "adaptive": True}, 2,
-         "budget, min_probability, pass_cost, clock, pause"),
+         "budget, min_probability, clock, pause"),
     ],
     ids=["trimmed", "fixed", "adaptive"],
 )  # fmt: skip
 def test_keys_without_an_effect_are_logged(given, drafted, unused, make, caplog):
     """All slots are filled in the fixed mode, beyond `tokens` too."""
-    said = {"tokens": 2, "budget": 5, "min_probability": 0.1, "pass_cost": 2, "clock": False}
+    said = {"tokens": 2, "budget": 5, "min_probability": 0.1, "clock": False}
     runner = make(said, **given)
     assert f"mode: these keys have no effect: {unused}\n" in caplog.text
     runner.schedule(new_request("a", [0, 1]))
