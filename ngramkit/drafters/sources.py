@@ -28,10 +28,10 @@ HISTORY_TOKENS = 4_000_000
 class PastUse:
     """How a drafter uses past requests.
 
-    `path`: the history's local folder (None: in memory). `tokens`: how many of its newest are searched.
-    `store`: add finished requests; without `prompts` only their outputs. `recorded`: for replays
-    and measurements: the folder is not changed, nothing depends on timing. `grows`: remember
-    requests even without a history.
+    `path`: the history's local folder (None: in memory). `tokens`: how many of its newest are
+    searched. `store`: add finished requests; without `prompts` only their outputs. `recorded`: for
+    replays and measurements: the folder is not changed, nothing depends on timing. `grows`:
+    remember requests even without a history.
     """
 
     path: Path | None = None
