@@ -241,5 +241,5 @@ def answer_counts() -> None:
 
 def _counts_from_worker(worker: Any, name: str, answers: int) -> tuple[int, int] | None:
     requests = getattr(getattr(worker.model_runner, "speculator", None), "requests", None)
-    found: tuple[int, int] | None = requests and requests.predicted(name, answers)
+    found: tuple[int, int] | None = requests and requests.report_predicted(name, answers)
     return found

@@ -193,6 +193,14 @@ class RunningRequests:
         self.rows.prune(known)
         self.texts.keep(known)
 
+    def report_predicted(self, request: str, count: int) -> tuple[int, int] | None:
+        """Return and forget the counts of `predicted`: a client may use a request's id again."""
+        found = self.predicted(request, count)
+        if found is not None:
+            for name in [name for name in self._counted if external_id(name) == request]:
+                del self._counted[name]
+        return found
+
     def predicted(self, request: str, count: int) -> tuple[int, int] | None:
         """Return how many tokens of a prediction were accepted and rejected in all its answers.
 

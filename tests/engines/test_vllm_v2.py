@@ -479,6 +479,14 @@ def test_tokens_of_a_prediction_are_counted(mode, make):
     runner.step(verified={first: 1}, **{first: [11, 5, 5, 5]})  # its answer has 8 tokens
     runner.schedule(finished={first, second})
     assert counts("chat-1", 2) == (5, 2)
+    report = runner.speculator.requests.report_predicted
+    assert report("chat-1", 1) is None
+    assert (report("chat-1", 2), report("chat-1", 2)) == ((5, 2), None)
+    runner.schedule(new_request("chat-1-4567cdef", [0, 1], **predicted))  # a client's own id
+    again = runner.order[-1]
+    runner.step(verified={}, **{again: [2]})
+    runner.step(verified={again: 4}, **{again: [3, 4, 5, 6, 7]})
+    assert report("chat-1", 1) == (4, 0)
 
 
 @pytest.mark.parametrize("key", ["ngramkit_template_ids", "ngramkit_reference"])
