@@ -67,7 +67,7 @@ def read_size(
 def _read_config(ref: ModelRef) -> dict[str, Any]:
     folder = Path(ref.source)
     path = folder / CONFIG if folder.is_dir() else _cached_file(ref.source, ref.revision)
-    if path is None:
+    if path is None or not path.exists():
         return {}
     config = read_json(path, error=InputError, hint="download the model again")
     config = config if isinstance(config, dict) else {}

@@ -656,6 +656,9 @@ def test_passes_cost_what_the_stored_weights_do(tmp_path):
     assert checked(bits=4) == (four, by)  # a config is enough
     note = "; weights of the unknown quantisation 'odd' count 16 bits"
     assert checked(quant_method="odd") == (plain, by + note)
+    path.unlink()
+    only_tokenizer = ngramkit.check_engine("sglang", model=model, draft="{}")
+    assert only_tokenizer.passes_by == "a dense model, on a GPU"
 
 
 def test_passes_on_a_cpu_cost_what_the_adapter_supposes(monkeypatch):
