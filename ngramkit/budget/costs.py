@@ -26,7 +26,7 @@ Costs = npt.NDArray[np.float64]
 Samples = deque[list[float]]  # seconds at pace 1, each in a separate list
 
 MAX_NODES = 96  # draft nodes of a pass
-FADE_PER_PASS = 63 / 64  # decay per pass: about the latest 64 passes count
+DECAY_PER_PASS = 63 / 64  # decay per pass: about the latest 64 passes count
 RECENT_PASSES = 15  # latest passes of a size, whose median is its time
 ENOUGH_PASSES = 3  # a median of so many ignores one disturbed pass
 

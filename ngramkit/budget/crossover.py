@@ -10,7 +10,7 @@ from ngramkit.budget.pass_times import PassTimes
 
 ASSUMED_ACCEPTANCE = 0.6  # of a typical drafted token, if those before it were accepted
 ASSUMED_CONTEXT = 1024  # tokens
-MOST_REQUESTS = 4096
+MAX_REQUESTS = 4096
 
 
 class Gain(NamedTuple):
@@ -43,7 +43,7 @@ def stops_paying(
 ) -> int | None:
     """Return the least number of requests from which on no draft pays.
 
-    `padded`: whole drafts are verified. Returns None if drafts pay for MOST_REQUESTS, the largest
+    `padded`: whole drafts are verified. Returns None if drafts pay for MAX_REQUESTS, the largest
     number that is tried.
     """
 
@@ -51,7 +51,7 @@ def stops_paying(
         found = gain_of_drafts(times, requests, length, acceptance)
         return (found.padded if padded else found.speed) > 1
 
-    if pays(MOST_REQUESTS):
+    if pays(MAX_REQUESTS):
         return None
     paying = max((n for n in (1 << i for i in range(12)) if pays(n)), default=0)
     idle = 2 * paying or 1

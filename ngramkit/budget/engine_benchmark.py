@@ -22,7 +22,7 @@ from ngramkit.budget.profile import Pass, Profile
 from ngramkit.corpus.json_records import is_document
 from ngramkit.formats.replacing import whole_file
 
-MOST_REQUESTS = 1 << 20
+MAX_REQUESTS = 1 << 20
 MIN_SHARE_AT_FULL_LOAD = 0.6  # least share of a run's time in which all its requests were writing
 MAX_RATIO_OF_CONTEXTS = 2.0  # most ratio of two runs' mean contexts
 NEEDED_RUNS = "see docs/logs.md for the runs that are needed"
@@ -140,7 +140,7 @@ def _parse_run(body: Any, where: str) -> BenchmarkRun:
     if not isinstance(body, dict) or "median_tpot_ms" not in body:
         raise InputError(f"cannot read {where}: it has no median_tpot_ms", NEEDED_RUNS)
     requests: Any = body.get("max_concurrency")
-    if not whole_number(requests, 1, MOST_REQUESTS):
+    if not whole_number(requests, 1, MAX_REQUESTS):
         raise InputError(
             f"cannot use {where}: max_concurrency must be a number above 0, got {requests!r:.40}",
             "run the benchmark with a number of requests at once",

@@ -15,7 +15,7 @@ from ngramkit.budget.model_size import ModelSize
 from ngramkit.budget.profile import Pass, Profile
 
 REPORTED_SIZE = 9  # tokens of the pass whose cost is reported
-MOST_COST = REPORTED_SIZE - 0.01
+MAX_COST = REPORTED_SIZE - 0.01
 UNBOUNDED = 1e9  # tokens, the maximum of `free`
 Floats = npt.NDArray[np.float64]
 Cost = float | Mapping[int, float] | str | Path | None
@@ -80,7 +80,7 @@ def pass_times(cost: Cost = None, size: ModelSize | None = None, device: str = "
         return MeasuredTimes(_load_profile(cost), f"the profile {cost}")
     if cost is None:
         return ModelCost(free_tokens(device), size)
-    require_between("pass_cost", cost, 1, MOST_COST)
+    require_between("pass_cost", cost, 1, MAX_COST)
     return ModelCost(min((REPORTED_SIZE - cost) / max(cost - 1, 1e-12), UNBOUNDED))
 
 

@@ -259,5 +259,5 @@ def write(
         put(stream.push(token), drafted)
 
     run = decoder.complete(prompt, drafter, sink, verifier)
-    put(stream.rest(), False)
+    put(stream.flush(), False)
     return "".join(pieces), run

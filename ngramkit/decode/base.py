@@ -21,7 +21,7 @@ class Verifier(Protocol):
 
     Optional: `fit(tree, budget)` cuts a draft, `replayed` counts the tokens that the next pass
     replays (`ChainVerifier`), `expect(length)` prepares for a prompt of that length
-    (`EdgeVerifier`).
+    (`LengthLimitVerifier`).
     """
 
     @property

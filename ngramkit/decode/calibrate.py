@@ -99,7 +99,7 @@ def calibrate(
 
 MEASURED_SIZES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96)
 MEASURED_CONTEXTS = (32, 128, 512, 2048, 8192)
-LEAST_ROUNDS = 4
+MIN_ROUNDS = 4
 
 
 def measure(
@@ -113,7 +113,7 @@ def measure(
     """Measure the best round of every draft size and context length, for about `seconds`.
 
     After the first round, a warm-up, longer contexts are skipped if time is short. `seconds` 0:
-    LEAST_ROUNDS of everything. Raises NgramkitError if fewer rounds fit.
+    MIN_ROUNDS of everything. Raises NgramkitError if fewer rounds fit.
     """
     from ngramkit.decode.load import device_facts
     from ngramkit.decode.packed_weights import packed_weights_of
@@ -130,7 +130,7 @@ def measure(
     rounds, first_round = 0, 0.0
     with packed_weights_of(model.model), model_passes():
         for context in fitting:
-            if verifiers and end - time.perf_counter() < 2 * LEAST_ROUNDS * first_round:
+            if verifiers and end - time.perf_counter() < 2 * MIN_ROUNDS * first_round:
                 reporter.note(f"contexts from {context:,} tokens on are left out: too little time")
                 break
             verifiers[context] = open_filled(model.model, verify, context, max(sizes))
@@ -139,7 +139,7 @@ def measure(
                 took = time_pass(verifiers[context], size)
                 first_round += took
                 reporter.advance(took)
-        while time.perf_counter() < end and (seconds or rounds < LEAST_ROUNDS):
+        while time.perf_counter() < end and (seconds or rounds < MIN_ROUNDS):
             for (context, size), of_pass in times.items():
                 if time.perf_counter() >= end:
                     break
@@ -147,9 +147,9 @@ def measure(
                 reporter.advance(of_pass[-1])
             else:
                 rounds += 1
-    if rounds < LEAST_ROUNDS:
+    if rounds < MIN_ROUNDS:
         raise NgramkitError(
-            f"cannot calibrate in {seconds:g} s: only {rounds} of {LEAST_ROUNDS} rounds fit",
+            f"cannot calibrate in {seconds:g} s: only {rounds} of {MIN_ROUNDS} rounds fit",
             f"give seconds={10 * seconds:g}, or calibrate when the machine has less to do",
             option="seconds",
         )

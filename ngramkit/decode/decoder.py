@@ -24,7 +24,7 @@ from ngramkit.decode.pass_threads import PassThreads, process_threads
 from ngramkit.decode.prompts import require_fits
 from ngramkit.decode.request import Request
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.sampling import MOST_SEED
+from ngramkit.decode.sampling import MAX_SEED
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.prefetching_cache import CacheFacts
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
@@ -82,7 +82,7 @@ class Decoder:
         return replace(self, options=replace(self.options, **changes))
 
     def numbered(self, number: int) -> Decoder:
-        return self.with_options(seed=(self.options.seed + number) & MOST_SEED)
+        return self.with_options(seed=(self.options.seed + number) & MAX_SEED)
 
     def undrafted(self) -> Decoder:
         return replace(self, is_auto=False, profile=None, references=())

@@ -23,7 +23,7 @@ from ngramkit.decode.generation import (
     stop_of,
     with_stop_strings,
 )
-from ngramkit.decode.length_limits import rope_edges
+from ngramkit.decode.length_limits import rope_limits
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.request import Request
@@ -291,9 +291,9 @@ def refuse_unsupported(
         if cache is not None and any(map(_holds_tokens, cache.layers)):
             raise _refusal(name, "the prompt is read again")
     _refuse_odd_padding(input_ids, inputs.get("attention_mask"), inputs.get("position_ids"))
-    edges = rope_edges(model.config.get_text_config()).lengths
-    if edges and config.max_length > edges[0]:
-        why = f"its rope changes with length, after {edges[0]} tokens"
+    limits = rope_limits(model.config.get_text_config()).lengths
+    if limits and config.max_length > limits[0]:
+        why = f"its rope changes with length, after {limits[0]} tokens"
         if (mask := inputs.get("attention_mask")) is not None and bool((mask == 0).any()):
             raise _refusal(f"padding of {model.config.model_type}", why)
         if config.prefill_chunk_size is not None:

@@ -23,7 +23,7 @@ from ngramkit.gguf.header import EXTRA, Header, damaged_gguf, read_header
 from ngramkit.gguf.model_folders import model_part, tokenizer_folder
 from ngramkit.gguf.tokenizer import end_ids
 
-IN_FULL = 2_000_000_000  # parameters: float32 up to here, bfloat16 above
+MAX_FLOAT32_PARAMETERS = 2_000_000_000  # parameters: float32 up to here, bfloat16 above
 MAX_METADATA_NUMBER = 1 << 24  # the maximum of any size or count in the metadata
 MORE_THAN_FILED = 4  # maximum ratio of parameters to filed numbers: tied weights, buffers
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def _convert_gguf(path: Path, folder: Path) -> None:
     header = read_header(path)
     _require_sane(header)
     numbers = sum(tensor.size for tensor in header.tensors.values())
-    dtype = torch.float32 if numbers <= IN_FULL else torch.bfloat16
+    dtype = torch.float32 if numbers <= MAX_FLOAT32_PARAMETERS else torch.bfloat16
     size = numbers * dtype.itemsize
     if shutil.disk_usage(folder).free < size * 1.1:
         raise InputError(

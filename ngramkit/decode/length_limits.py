@@ -24,7 +24,7 @@ LENGTH_BEFORE_SCALING = "original_max_position_embeddings"
 
 
 @dataclass(frozen=True)
-class Edges:
+class LengthLimits:
     """Ascending lengths in tokens that a draft must not cross.
 
     Beyond `dynamic` nothing is drafted.
@@ -47,18 +47,18 @@ class Edges:
         return self.dynamic is not None and length > self.dynamic
 
 
-def edges_of(model: Any, room: int) -> Edges:
-    """Return the edges of a model in a request of `room` tokens.
+def length_limits_of(model: Any, room: int) -> LengthLimits:
+    """Return the limits of a model in a request of `room` tokens.
 
     Learned positions end with the context.
     """
-    edges, context = rope_edges(model.config.get_text_config()), context_of(model)
+    limits, context = rope_limits(model.config.get_text_config()), context_of(model)
     if context is None or room <= context:
-        return edges
-    return replace(edges, lengths=tuple(sorted({*edges.lengths, context})))
+        return limits
+    return replace(limits, lengths=tuple(sorted({*limits.lengths, context})))
 
 
-def rope_edges(config: Any) -> Edges:
+def rope_limits(config: Any) -> LengthLimits:
     lengths: set[int | None] = set()
     dynamic = None
     for rope in rotary_embeddings(config):
@@ -73,7 +73,7 @@ def rope_edges(config: Any) -> Edges:
         elif "dynamic" in kind:
             dynamic = int(config.max_position_embeddings)
             lengths.add(dynamic)
-    return Edges(tuple(sorted(each for each in lengths if each is not None)), dynamic)
+    return LengthLimits(tuple(sorted(each for each in lengths if each is not None)), dynamic)
 
 
 def rotary_embeddings(config: Any) -> Iterator[dict[str, Any]]:
@@ -82,23 +82,23 @@ def rotary_embeddings(config: Any) -> Iterator[dict[str, Any]]:
     yield from nested or [found]
 
 
-class EdgeVerifier:
-    """A verifier that ends drafts before edges and reads the text again where `generate` does.
+class LengthLimitVerifier:
+    """A verifier that ends drafts before limits and reads the text again where `generate` does.
 
     Dynamic scaling leaves frequencies in the model, so every pass resets them.
     """
 
-    def __init__(self, verifier: ResumableVerifier, model: Any, edges: Edges) -> None:
-        self._verifier, self._model, self._edges = verifier, model, edges
+    def __init__(self, verifier: ResumableVerifier, model: Any, limits: LengthLimits) -> None:
+        self._verifier, self._model, self._limits = verifier, model, limits
         self._ropes = []
-        if edges.dynamic is not None:
+        if limits.dynamic is not None:
             self._ropes = [
                 part for part in model.modules() if hasattr(part, "original_max_seq_len")
             ]
         self._tokens: list[int] = []  # held, in order
         self._pass: list[int] = []  # the root and the draft of the last pass
         self._is_read = False  # whether the last pass put the root into the context
-        self._passed: int | None = 0  # edges before the end of every pass; None if they differ
+        self._passed: int | None = 0  # limits before the end of every pass; None if they differ
 
     @property
     def length(self) -> int:
@@ -109,7 +109,7 @@ class EdgeVerifier:
         return getattr(self._verifier, "replayed", None)
 
     def fit(self, tree: DraftTree, budget: int) -> DraftTree:
-        room = self._edges.room(self.length)
+        room = self._limits.room(self.length)
         if room is not None and len(tree) > room:
             tree = tree.first(room)
         fit: Callable[[DraftTree, int], DraftTree] | None = getattr(self._verifier, "fit", None)
@@ -121,20 +121,20 @@ class EdgeVerifier:
 
     def expect(self, length: int) -> None:
         """Drop all if one pass over a prompt of `length` tokens would compute it differently."""
-        if self._passed != self._edges.passed(length) or self._edges.is_dynamic(length):
+        if self._passed != self._limits.passed(length) or self._limits.is_dynamic(length):
             self.rewind(0)
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
         self.expect(len(prompt))
         self._is_read = False
-        self._passed = self._edges.passed(len(prompt))
+        self._passed = self._limits.passed(len(prompt))
         self._tokens = prompt.tolist()
         return self._run(self._verifier.prefill, prompt)
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
         self._is_read = False
         self._pass = [root, *tree.token_ids.tolist()]
-        if self.length in self._edges.lengths:
+        if self.length in self._limits.lengths:
             tokens = [*self._tokens, root]
             if reads_again(self._model, tokens):
                 self.rewind(0)

@@ -26,7 +26,7 @@ from ngramkit.decode.placement import require_placement
 from ngramkit.gguf.model_folders import find_gguf
 
 # Minimum probabilities by device: a draft node costs almost nothing on a GPU.
-LEAST_SCORES = {"cpu": 0.1, "cuda": 0.005}
+MIN_SCORES = {"cpu": 0.1, "cuda": 0.005}
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -61,7 +61,7 @@ class LanguageModel:
     @property
     def least_score(self) -> float:
         """The minimum probability of a draft node worth verifying."""
-        return LEAST_SCORES.get(self.model.device.type, LEAST_SCORES["cuda"])
+        return MIN_SCORES.get(self.model.device.type, MIN_SCORES["cuda"])
 
 
 def context_of(model: Any) -> int | None:

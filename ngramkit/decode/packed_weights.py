@@ -37,13 +37,13 @@ LOG = logging.getLogger("ngramkit")
 PACKING_CACHE = TextCache("packing", 1024)  # one text per shape
 PACKED, PLAIN = "packed\n", "plain\n"
 # Decisions of this process for undecided shapes, so that reloaded models compute the same.
-WORTH_PACKING: dict[str, bool] = {}
+PACKING_DECISIONS: dict[str, bool] = {}
 TIMED_ROWS = (1, 16)  # rows of a pass without and with drafts
 TIMED_BYTES = 1 << 25  # bytes of weights to time per shape; exceeds most CPU caches
 ROUNDS, SECONDS = 9, 0.3  # limits per process and shape
 KEPT_ROUNDS = 45  # latest rounds of all processes
 MAX_RATIO_OF_EQUALS = 1.1  # ratio of an interval's bounds; below it both kinds are equally fast
-MOST_FREED = 1 << 26  # bytes of freed weights before their memory is returned to the system
+MAX_FREED = 1 << 26  # bytes of freed weights before their memory is returned to the system
 MAX_RATIO_TO_PACK = 0.98  # packed time / plain time, over TIMED_ROWS, that is worth packing
 HASHED_ROWS = 4096  # rows of a shared weight per step of its fingerprint
 # Relative to the output's norm. Another summation order moves a float32 by a millionth.
@@ -156,7 +156,7 @@ def _pack_layers(model: nn.Module, layers: Sequence[nn.Linear]) -> int:
                 if not shared:
                     _release_pages(address, size, mapped)
                     freed += size
-                if freed > MOST_FREED:
+                if freed > MAX_FREED:
                     _give_back()
                     freed = 0
             if reason:
@@ -334,8 +334,8 @@ def inputs_for(linear: nn.Linear, rows: int) -> torch.Tensor:
 
 def _is_faster_packed(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> bool:
     key = _cache_key(shape)
-    if key in WORTH_PACKING:
-        return WORTH_PACKING[key]
+    if key in PACKING_DECISIONS:
+        return PACKING_DECISIONS[key]
     known = PACKING_CACHE.get(key) or ""
     if known in (PACKED, PLAIN):
         return known == PACKED
@@ -347,8 +347,8 @@ def _is_faster_packed(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> b
     gains = verdict_of_ratios(ratios)
     if gains is None:
         PACKING_CACHE.put(key, " ".join(f"{ratio:.4f}" for ratio in ratios) + "\n")
-        WORTH_PACKING[key] = median(ratios) <= MAX_RATIO_TO_PACK
-        return WORTH_PACKING[key]
+        PACKING_DECISIONS[key] = median(ratios) <= MAX_RATIO_TO_PACK
+        return PACKING_DECISIONS[key]
     PACKING_CACHE.put(key, PACKED if gains else PLAIN)
     return gains
 

@@ -14,7 +14,7 @@ from math import inf
 
 import torch
 
-LEAST_PAUSE, MOST_PAUSE = 1.0, 8.0  # seconds between trials; doubles while nothing changes
+MIN_PAUSE, MAX_PAUSE = 1.0, 8.0  # seconds between trials; doubles while nothing changes
 SLOW_PASS = 3.0  # times the usual pass; slower ones cause a trial after the least pause
 DECAY_PER_PASS = 0.9  # decay per pass of the usual pass time
 MAX_RATIO_TO_SWITCH = 0.8  # share of the used count's time that another count must stay below
@@ -33,7 +33,7 @@ class PassThreads:
     ) -> None:
         self._now, self._trial = now, trial or seconds_with
         self._most = self._used = self._set = torch.get_num_threads()
-        self._last, self._pause = -LEAST_PAUSE, 0.0
+        self._last, self._pause = -MIN_PAUSE, 0.0
         self._usual = 0.0  # seconds of a pass
 
     def begin(self) -> None:
@@ -50,7 +50,7 @@ class PassThreads:
             if self._usual
             else passing
         )
-        pause = min(LEAST_PAUSE, self._pause) if slow else self._pause
+        pause = min(MIN_PAUSE, self._pause) if slow else self._pause
         if self._most > 1 and self._now() >= self._last + pause:
             self._choose()
 
@@ -78,10 +78,10 @@ class PassThreads:
         )
         if changes:
             self._used, self._usual = best, 0.0
-        longer = min(max(2 * self._pause, LEAST_PAUSE), MOST_PAUSE)
+        longer = min(max(2 * self._pause, MIN_PAUSE), MAX_PAUSE)
         self._last = self._now()
         self._pause = max(
-            LEAST_PAUSE if changes else longer, (self._last - began) / MAX_SHARE_FOR_TRIALS
+            MIN_PAUSE if changes else longer, (self._last - began) / MAX_SHARE_FOR_TRIALS
         )
         self._give(self._used)
 

@@ -14,7 +14,7 @@ import torch
 from ngramkit.decode.generation import generate_options
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.passes import model_passes
-from ngramkit.decode.sampling import MOST_SEED, Sampling
+from ngramkit.decode.sampling import MAX_SEED, Sampling
 from ngramkit.drafters.base import TokenArray
 
 
@@ -50,7 +50,7 @@ def write_batch(
 
 
 def with_own_seed(sampling: Sampling, index: int) -> Sampling:
-    return replace(sampling, seed=(sampling.seed + index) & MOST_SEED)
+    return replace(sampling, seed=(sampling.seed + index) & MAX_SEED)
 
 
 def _until_eos(row: TokenArray, eos: frozenset[int]) -> TokenArray:

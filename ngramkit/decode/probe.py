@@ -26,7 +26,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 from transformers.cache_utils import Cache, DynamicLayer
 
 from ngramkit.basics.cache import TextCache
-from ngramkit.decode.length_limits import LENGTH_BEFORE_SCALING, rope_edges, rotary_embeddings
+from ngramkit.decode.length_limits import LENGTH_BEFORE_SCALING, rope_limits, rotary_embeddings
 from ngramkit.decode.load import context_of, digest_of, software_facts
 from ngramkit.decode.masks import TreeMasks
 from ngramkit.decode.packed_weights import devices_of
@@ -47,11 +47,11 @@ DEFAULT_WINDOW = 32  # tokens, for models without one
 LONGEST_WINDOW = 16_384  # tokens; no layer of transformers has a longer one
 SIZE_AROUND_LENGTH = (2, 4)  # siblings and chain nodes of passes around a length in the config
 # Tolerances, as shares of the logits' spread.
-IN_16_BITS = 0.1
+TOLERANCE_16_BITS = 0.1
 TOLERANCES = {torch.float32: 0.01}
-EXACT = {torch.float32: 0.0001}  # for chains
+TOLERANCES_OF_CHAINS = {torch.float32: 0.0001}
 GENERATED_ROWS = 3  # rows compared with those of generate
-MAX_SHARE_OF_ROWS = 0.75  # share of rows; in 16 bits near ties between experts fall either way
+MIN_SHARE_OF_ROWS = 0.75  # share of rows; in 16 bits near ties between experts fall either way
 
 Kind = type[TreeVerifier | BatchVerifier]
 
@@ -76,7 +76,7 @@ def is_verifier_exact(model: Any, kind: Kind) -> bool:
 
         hook = model.register_forward_hook(count)
         try:
-            probes.fits[kind.__name__] = fit = agrees_with_plain_passes(model, kind)
+            probes.fits[kind.__name__] = fit = agrees_with_generate(model, kind)
         finally:
             hook.remove()
         key = _record_name(model, kind) if fit else None
@@ -136,7 +136,7 @@ def _model_digest(model: Any) -> str:
 # The probe itself.
 
 
-def agrees_with_plain_passes(model: Any, kind: Kind) -> bool:
+def agrees_with_generate(model: Any, kind: Kind) -> bool:
     """Probe `kind`; errors of the model mean False, except torch.OutOfMemoryError."""
     with model_passes():
         try:
@@ -169,11 +169,11 @@ def attention_windows(model: Any) -> list[int]:
 
 
 def critical_lengths(model: Any) -> list[int]:
-    """Return the config's lengths where positions may change or end, except rope edges."""
+    """Return the config's lengths where positions may change or end, except rope limits."""
     config = model.config.get_text_config()
     named = {context_of(model), getattr(config, LENGTH_BEFORE_SCALING, None)}
     named |= {rope.get(LENGTH_BEFORE_SCALING) for rope in rotary_embeddings(config)}
-    known = rope_edges(config).lengths
+    known = rope_limits(config).lengths
     return sorted(
         each
         for each in named
@@ -196,9 +196,10 @@ def _agrees_in_turn(model: Any, kind: Kind) -> bool:
         text += [root, *tree.token_ids[path].tolist()]
     logits = torch.cat(parts)
     plain = _plain_logits(model, text, use_cache=False)[PROMPT_TOKENS - 1 :]
-    tolerance = TOLERANCES.get(model.dtype, IN_16_BITS)
+    tolerance = TOLERANCES.get(model.dtype, TOLERANCE_16_BITS)
     if is_chain:
-        fits = _are_near(logits, plain, EXACT.get(model.dtype, IN_16_BITS), share=1.0)
+        exact = TOLERANCES_OF_CHAINS.get(model.dtype, TOLERANCE_16_BITS)
+        fits = _are_near(logits, plain, exact, share=1.0)
     else:
         fits = _are_near(logits, plain, tolerance)
     return fits and _are_near(
@@ -272,7 +273,7 @@ def _agrees_around(model: Any, kind: Kind, length: int) -> bool:
     ids = torch.tensor([[root, *tree.token_ids.tolist()]], device=model.device)
     logits = model(input_ids=ids, **inputs).logits[0]
     logits = logits[[0, *(node + 1 for node in path)]][: len(inside)]
-    return _are_near(logits, plain, TOLERANCES.get(model.dtype, IN_16_BITS))
+    return _are_near(logits, plain, TOLERANCES.get(model.dtype, TOLERANCE_16_BITS))
 
 
 def _agrees_beyond(model: Any, window: int) -> bool:
@@ -292,11 +293,11 @@ def _agrees_beyond(model: Any, window: int) -> bool:
     plain = _plain_logits(model, text, length, past_key_values=cache, use_cache=True)
     logits = TreeVerifier(model, room=0, cache=cache).verify(root, tree)
     logits = logits[[0, *(node + 1 for node in path)]]
-    return _are_near(logits, plain, TOLERANCES.get(model.dtype, IN_16_BITS))
+    return _are_near(logits, plain, TOLERANCES.get(model.dtype, TOLERANCE_16_BITS))
 
 
 def _are_near(
-    logits: torch.Tensor, plain: torch.Tensor, tolerance: float, share: float = MAX_SHARE_OF_ROWS
+    logits: torch.Tensor, plain: torch.Tensor, tolerance: float, share: float = MIN_SHARE_OF_ROWS
 ) -> bool:
     """Return whether `share` of the rows [n, V] are within `tolerance` of their spread."""
     plain = plain.float()

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     Draw = Callable[[torch.Tensor], torch.Tensor]
 
-MOST_SEED = (1 << 64) - 1
-LEAST_TEMPERATURE = 1e-5  # logits overflow when divided by less; greedy below
+MAX_SEED = (1 << 64) - 1
+MIN_TEMPERATURE = 1e-5  # logits overflow when divided by less; greedy below
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Sampling:
                 f"top_p must be above 0 and at most 1, got {self.top_p}", option="top_p"
             )
         require_between("top_k", self.top_k, 0)
-        require_between("seed", self.seed, 0, MOST_SEED)
+        require_between("seed", self.seed, 0, MAX_SEED)
         if self.temperature == 0 and (self.top_k or self.top_p < 1):
             raise UsageError(
                 "cannot use top_k or top_p without sampling",
@@ -54,7 +54,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature < LEAST_TEMPERATURE
+        return self.temperature < MIN_TEMPERATURE
 
 
 class GreedyChoice:

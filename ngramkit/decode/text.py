@@ -47,10 +47,10 @@ class TextStream:
         if self._in_run and not self._decode([token]):  # a special token does not end a run
             return ""
         text = self._decode(self._ids)
-        open_end = REPLACEMENT if text.endswith(REPLACEMENT) else ""
-        return self._take_new_text(text, open_end)
+        incomplete = REPLACEMENT if text.endswith(REPLACEMENT) else ""
+        return self._take_new_text(text, incomplete)
 
-    def rest(self) -> str:
+    def flush(self) -> str:
         """Return the held-back text, with replacement characters for an incomplete character."""
         return self._take_new_text(self._decode(self._ids), "")
 
@@ -58,7 +58,7 @@ class TextStream:
     def pending(self) -> str:
         return self._run.decode("utf-8", "ignore")
 
-    def _take_new_text(self, text: str, open_end: str) -> str:
+    def _take_new_text(self, text: str, incomplete: str) -> str:
         self._run.clear()
         self._in_run = False
         if text == self._before[0]:
@@ -68,9 +68,9 @@ class TextStream:
         before = next(filter(text.startswith, self._before), None)
         if before is None:  # a run of byte tokens became invalid
             before, text = "", self._decode(self._ids[self._known :])
-        piece = text[len(before) :].removesuffix(open_end)
+        piece = text[len(before) :].removesuffix(incomplete)
         window = self._move(self._ids)
-        self._before = [window.removesuffix(open_end)]
+        self._before = [window.removesuffix(incomplete)]
         return piece
 
     def _move(self, ids: list[int]) -> str:

@@ -11,7 +11,7 @@ import transformers
 from ngramkit.basics.errors import InputError
 from ngramkit.decode.base import ResumableVerifier
 from ngramkit.decode.cache import InPlaceCache, is_recurrent
-from ngramkit.decode.length_limits import EdgeVerifier, edges_of
+from ngramkit.decode.length_limits import LengthLimitVerifier, length_limits_of
 from ngramkit.decode.placement import require_mode
 from ngramkit.decode.probe import is_probed, is_verifier_exact
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
@@ -30,8 +30,8 @@ def open_verifier(model: Any, mode: str | None = None, *, room: int) -> Resumabl
     `room` is the number of tokens (prompt, answer, one draft) to allocate at first.
     """
     verifier = VERIFIERS[verify_mode(model, mode)](model, room=room)
-    edges = edges_of(model, room)
-    return EdgeVerifier(verifier, model, edges) if edges.lengths else verifier
+    edges = length_limits_of(model, room)
+    return LengthLimitVerifier(verifier, model, edges) if edges.lengths else verifier
 
 
 def verify_mode(model: Any, mode: str | None = None) -> str:

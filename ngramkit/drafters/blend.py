@@ -112,7 +112,7 @@ class Blend(BaseDrafter):
         texts = reference_texts(references)
         if self.past is not None:
             if self.request is not None:
-                self.request.rest()
+                self.request.release_past()
             self.past.refresh()
             self.shared.refresh()
         self.request = self.workspace.request(self._known(prompt), self.past, texts)

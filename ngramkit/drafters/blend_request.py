@@ -97,7 +97,7 @@ class SharedSources:
         self.trust_ends: list[int] = np.cumsum([len(part) for part in first]).tolist()
         self._past_trust = slice(0, self.trust_ends[len(PAST_TRUST) - 1])
         kinds = sources.copying.trust.shape[1]
-        begin = self._past_trust.stop + copied_text.SAME * kinds
+        begin = self._past_trust.stop + copied_text.SAME_PROMPT * kinds
         self.same = slice(begin, begin + kinds)  # the trust in answers to the same prompt
         self.live = Packed(new_live(vocabulary, 1))
         self.place = Packed(new_place(len(sources.corpus.table)))
@@ -299,7 +299,7 @@ class BlendRequest:
 
     def _follow(self, answer: TokenArray | None, prompt: int) -> None:
         self._answer, at = answer, self.size - prompt
-        self._forget_place(copied_text.SAME)
+        self._forget_place(copied_text.SAME_PROMPT)
         if answer is not None and np.array_equal(answer[:at], self.tokens[prompt:]):
             copied_text.follow_answer(self._copied, answer, at, self._shared.vocabulary)
 
@@ -322,7 +322,7 @@ class BlendRequest:
         for copied in self._copied, _as_places(self._checkpoints[:, len(self.trust) :]):
             copied[..., which, :] = nowhere
 
-    def rest(self) -> None:
+    def release_past(self) -> None:
         """Release past requests until `catch_up`, and keep the trust in them."""
         if self.past is None or self.tables is None:
             return

@@ -32,7 +32,7 @@ from ngramkit.kernels.cacheback import (
 )
 
 LEADER_LEN, FOLLOWER_LEN = 1, 3
-MOST_ENTRIES = (1 << 31) - 1  # entries are numbered in 32 bits
+MAX_ENTRIES = (1 << 31) - 1  # entries are numbered in 32 bits
 DEEPER_SHARE = 6  # the paper's 16 of 96; a smaller budget keeps the proportion
 # Measured on recorded answers of a chat model: the share of known leaders whose dynamic followers
 # have the next token at all, how that falls with the rank of recency, and the probability that each
@@ -77,9 +77,9 @@ class Cacheback(BaseDrafter):
         self._frozen, lengths = _frozen_arrays(frozen_table, leader_len, follower_len)
         self.over = describe_artifacts([frozen_table] if frozen_table else [])
         self.leader_len, self.follower_len = lengths
-        if leaders * followers > MOST_ENTRIES:
+        if leaders * followers > MAX_ENTRIES:
             raise UsageError(
-                f"leaders times followers must be at most {MOST_ENTRIES:,}, got "
+                f"leaders times followers must be at most {MAX_ENTRIES:,}, got "
                 f"{leaders * followers:,}",
                 option=("leaders", "followers"),
             )

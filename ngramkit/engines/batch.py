@@ -65,7 +65,7 @@ class BatchDrafter:
     `refers`: it can draft from references.
 
     A request joins a growing history in the first step without its row, unless the engine reports
-    finished requests (`tells`, `finish`).
+    finished requests (`expect_ends`, `finish`).
     """
 
     def __init__(
@@ -153,12 +153,12 @@ class BatchDrafter:
         return RequestTexts(self.source.vocabulary, self.statistics, able=self.refers)
 
     @property
-    def told(self) -> bool:
-        return self.history is not None and self.history.told
+    def reports_ends(self) -> bool:
+        return self.history is not None and self.history.reports_ends
 
-    def tells(self) -> None:
+    def expect_ends(self) -> None:
         if self.history is not None:
-            self.history.told = True
+            self.history.reports_ends = True
 
     def finish(self, request: Finished) -> None:
         if self.history is not None and self.grows:
@@ -215,7 +215,7 @@ class BatchDrafter:
     ) -> list[DraftTree]:
         started = time.perf_counter()
         # If requests are remembered, rows without a draft are followed too.
-        follows = self.grows and not self.told
+        follows = self.grows and not self.reports_ends
         wanted = [i for i in range(len(rows)) if (follows or sizes[i] > 0) and len(rows[i])]  # type: ignore[arg-type]
         contexts = [np.ascontiguousarray(rows[i], np.int32) for i in wanted]
         tenants = [asked[i].tenant for i in wanted] if asked else ()
@@ -232,7 +232,7 @@ class BatchDrafter:
                 self.source.refresh()
             for session in [*self.sessions.ended, *begun]:
                 if session.request is not None:
-                    session.request.rest()
+                    session.request.release_past()
         written = self._written(sessions, contexts)
         facts = [asked[i] if asked else None for i in wanted]
         lag = len(wanted) // ROWS_PER_VERSION
@@ -316,12 +316,7 @@ class BatchDrafter:
                 session.request.rewind(workspace, session.kept)
                 session.draft = None
             if len(written) and session.draft is not None:
-                accepted = len(session.draft.accepted_nodes(written.tolist()))
-                session.outcome = session.draft, accepted
-                spent = self.budget.price * len(session.draft)
-                spent += self.budget.lookup if session.drafting else 0.0
-                session.pause.judge(accepted, spent)
-                self._judged.append(accepted - spent)
+                self._judge_draft(session, session.draft, written)
         if begins:
             session.pause = Pause(self.budget.account.credit)
         if prompt is not None:
@@ -340,6 +335,15 @@ class BatchDrafter:
         lag += session.number % max(lag, 1)  # so that not all catch up in one step
         evidence = asked.evidence if asked and len(written) else None
         return Job(session.request, written, size if session.drafting else 0, lag, evidence)
+
+    def _judge_draft(self, session: Session, draft: DraftTree, written: TokenArray) -> None:
+        """Count what a request's last draft gained and cost; its drafts may pause."""
+        accepted = len(draft.accepted_nodes(written.tolist()))
+        session.outcome = draft, accepted
+        spent = self.budget.price * len(draft)
+        spent += self.budget.lookup if session.drafting else 0.0
+        session.pause.judge(accepted, spent)
+        self._judged.append(accepted - spent)
 
     def _run(
         self, sessions: Sequence[Session], jobs: Sequence[Job], cost: float | None
@@ -449,7 +453,7 @@ def _remember_session(history: GrowingHistory, session: Session) -> None:
 
 
 def _finish_all(history: GrowingHistory, sessions: Sessions) -> None:
-    if not history.told:
+    if not history.reports_ends:
         for session in sessions.latest():
             _remember_session(history, session)
     history.flush()

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from ngramkit.budget.auto import SHARES_OF_MATCHES
+from ngramkit.budget.auto import TRUST_IN_MATCH_SHARES
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, LiveContext, TokenArray
 from ngramkit.drafters.blend_request import Job
 from ngramkit.drafters.checked import drafts_of
@@ -93,7 +93,7 @@ class DrafterRequest:
     def size(self) -> int:
         return self._live.length
 
-    def rest(self) -> None:
+    def release_past(self) -> None:
         """Do nothing: only the drafter holds past requests."""
 
     def begin(self, workspace: DrafterSource, prompt: int, written: TokenArray) -> TokenArray:
@@ -131,6 +131,6 @@ class DrafterRequest:
         """Return the tree's best path if each token costs `cost` passes."""
         tree = self.tree(NODES_PER_CHAIN_TOKEN * length)
         if self._shares and len(tree):
-            scored = tree.parents, tree.scores, self._record, SHARES_OF_MATCHES, self._run
+            scored = tree.parents, tree.scores, self._record, TRUST_IN_MATCH_SHARES, self._run
             tree = replace(tree, scores=chances(*scored))
         return tree.subtree(best_path(tree.parents, tree.scores, length, cost))

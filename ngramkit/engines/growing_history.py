@@ -46,7 +46,8 @@ MAX_WAITING_REQUESTS = 4096  # maximum requests that wait to be written
 DAY_SECONDS = 86_400.0
 EXPIRY_CHECKS_PER_AGE = 50  # searches for expired requests per age
 LONGEST_PAUSE = 3600.0  # maximum seconds between two searches
-PART, LEAST = 16, 1 << 12  # an index lacks 1/PART of the searched tokens at most, or LEAST
+INDEX_LAG_ONE_IN = 16  # an index lacks at most this part of the searched tokens,
+MIN_INDEX_LAG = 1 << 12  # or so many tokens
 EXIT_SECONDS = 10.0  # seconds that an ending process waits for its thread
 EXIT_PRIORITY = 10  # of Finalize, which also runs in multiprocessing children, unlike atexit
 
@@ -75,7 +76,7 @@ class GrowingHistory:
         self, config: DraftConfig, tokenizer: TokenizerRecord, *, stores: bool, writes: bool
     ) -> None:
         self.stores = stores
-        self.told = False  # the engine reports finished requests
+        self.reports_ends = False  # the engine reports finished requests
         self.keyed = config.history_by is not None
         self._folder = Path(config.history) if isinstance(config.history, str) else None
         self._tokenizer, self._tokens = tokenizer, config.history_tokens
@@ -323,7 +324,10 @@ class _Writing:
         if (dropped := halve_if_larger(history, self._most)) is not None:
             _log_dropped(history, dropped)
         self._unsorted[key] = self._unsorted.get(key, 0) + len(tokens)
-        if self._unsorted[key] >= max(self._searched // PART, LEAST):
+        self._extend_index_if_due(key, history)
+
+    def _extend_index_if_due(self, key: str, history: History) -> None:
+        if self._unsorted[key] >= max(self._searched // INDEX_LAG_ONE_IN, MIN_INDEX_LAG):
             self._unsorted[key] = 0
             History(history.path, history.manifest).extend_index(self._searched)
 

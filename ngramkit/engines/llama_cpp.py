@@ -48,7 +48,7 @@ from ngramkit.engines.request_texts import Encode, given_texts, token_ids
 
 # Cost of a drafted token in passes, if they are not timed: a pass of two tokens took 1.6
 # passes of one, of three 2.0 (SmolLM2-135M, Q4_1, one thread).
-MIN_PROBABILITY = 0.6
+UNTIMED_TOKEN_COST = 0.6
 # Probability of a token that a grammar forces: others may spell the same text.
 FORCED_PROBABILITY = 0.9
 WRITTEN_TOKENS = 8  # last tokens of a text that a grammar reads
@@ -88,7 +88,7 @@ class Drafter:
         self._batch = BatchDrafter.open(
             config,
             vocabulary=vocabulary,
-            cost=MIN_PROBABILITY if fixed else pass_times(config.pass_cost, device="cpu"),
+            cost=UNTIMED_TOKEN_COST if fixed else pass_times(config.pass_cost, device="cpu"),
             clock=clock if self.timed else None,
         )
         self.history, self.statistics = self._batch.history, self._batch.statistics
@@ -105,7 +105,7 @@ class Drafter:
         self._running: _Text | None = None  # text of the last call
         self._grammars: weakref.WeakKeyDictionary[Any, LlamaGrammar] = weakref.WeakKeyDictionary()
         if self._batch.grows:
-            self._batch.tells()
+            self._batch.expect_ends()
             Finalize(self, _finish_all, (self._batch, self._texts), exitpriority=EXIT_PRIORITY + 1)
 
     def __call__(self, input_ids: npt.NDArray[np.intc], /, **options: Any) -> npt.NDArray[np.intc]:
@@ -123,7 +123,7 @@ class Drafter:
             if self._batch.grows:
                 self._follow(text, input_ids)
             grammar = self._grammar_of(input_ids.base)
-            keep = partial(_fit_to_grammar, grammar, input_ids)
+            keep = partial(_force_or_cut, grammar, input_ids)
             if self.timed:
                 self._batch.timer = text.timer
             (chain,) = self._batch.chain_batch(
@@ -260,7 +260,7 @@ class _Text:
         self.prompt = 0  # tokens that the model did not write
 
 
-def _fit_to_grammar(
+def _force_or_cut(
     grammar: LlamaGrammar | None, text: npt.NDArray[np.intc], chain: DraftTree
 ) -> DraftTree:
     if grammar is None:

@@ -27,7 +27,7 @@ TEMPLATE_IDS_KEY = "ngramkit_template_ids"
 PREDICTION_KEY = "ngramkit_prediction"  # OpenAI's `prediction`: its text, in workers its ids
 MAX_REQUEST_TEXT_BYTES = 1 << 18  # of a request's texts; an id counts as ID_BYTES
 ID_BYTES = 4
-MOST_RUNNING = 1 << 22  # tokens in the texts of all running requests
+MAX_RUNNING_TEXT_TOKENS = 1 << 22  # tokens in the texts of all running requests
 KEPT_TEMPLATES = 32  # sorted templates, since an agent's requests have the same tools
 SEPARATOR = -1  # between the ids of two texts in a flat list
 
@@ -197,10 +197,10 @@ class RequestTexts:
             raise UsageError(f"cannot use {REFERENCE_KEY}: the drafter takes no references")
         lists = [*own, *as_ids(given_texts(templates, id_bytes=1))]
         held, new = self.tokens, sum(map(len, lists))
-        if held + new > MOST_RUNNING:
+        if held + new > MAX_RUNNING_TEXT_TOKENS:
             raise UsageError(
-                f"the texts of running requests must have at most {MOST_RUNNING:,} tokens, "
-                f"got {held + new:,}"
+                "the texts of running requests must have at most "
+                f"{MAX_RUNNING_TEXT_TOKENS:,} tokens, got {held + new:,}"
             )
         key = tenant, json.dumps(lists)
         if not lists or key in self._kept:

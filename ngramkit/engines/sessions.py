@@ -101,7 +101,7 @@ class Sessions:
             self._in_place(session, *each) for session, each in zip(placed, asked, strict=False)
         ]
         if None in sessions:
-            self._file()
+            self._reindex_moved()
             sessions = [
                 session or self._continued(*each)
                 for session, each in zip(sessions, asked, strict=True)
@@ -152,7 +152,7 @@ class Sessions:
             session.marks = whole
         session.size = size
 
-    def _file(self) -> None:
+    def _reindex_moved(self) -> None:
         for session in [each for each in self._moved if each.used < self._step]:
             del self._moved[session]
             self._drop(session, session.keys[:1])
@@ -167,11 +167,13 @@ class Sessions:
         if session is None or not session.keys or session.tenant != tenant:
             return None
         size = session.size
-        if not 0 <= len(row) - size <= MAX_STEP_TOKENS or not self._begins(row, session):
+        if not 0 <= len(row) - size <= MAX_STEP_TOKENS or not self._starts_with_session_tokens(
+            row, session
+        ):
             return None
         return self._take(session, size)
 
-    def _begins(self, row: TokenArray, session: Session) -> bool:
+    def _starts_with_session_tokens(self, row: TokenArray, session: Session) -> bool:
         known = session.row
         if known is not None and _is_extended(known, row) and session.size <= len(known):
             return True
@@ -188,7 +190,7 @@ class Sessions:
             for session in self._by_key.get(_key_of_end(clear, length), ()):
                 usable = session.used < self._step and session.size <= n
                 usable = usable and session.tenant == tenant
-                if usable and self._begins(row, session):
+                if usable and self._starts_with_session_tokens(row, session):
                     return self._take(session, session.size)
         return None
 
@@ -217,11 +219,14 @@ class Sessions:
                 return self._new(tenant, name)
         return self._take(session, kept)
 
-    def _new(self, tenant: str, name: str = "") -> Session:
+    def _forget_oldest_if_full(self) -> None:
         if len(self._order) >= self.most:
             oldest = next(iter(self._order.values()))
             if oldest.used < self._step:
                 self._forget(oldest)
+
+    def _new(self, tenant: str, name: str = "") -> Session:
+        self._forget_oldest_if_full()
         session = Session(self._begun, tenant, name)
         self._begun += 1
         if name:

@@ -37,7 +37,7 @@ from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.remembered_requests import joined_history
 from ngramkit.engines.request_parameters import forbids_drafts, tenant_by_key, tenant_of
 from ngramkit.engines.request_texts import (
-    MOST_RUNNING,
+    MAX_RUNNING_TEXT_TOKENS,
     REFERENCE_KEY,
     TEMPLATE_KEY,
     text_encoder,
@@ -100,8 +100,8 @@ class NgramCorpus:
                 self._nodes = 0
         self._requests = {request.rid: request for request in requests}
         if requests and all(hasattr(request, "finished_reason") for request in requests):
-            self._batch.tells()
-        if self._references.tokens > MOST_RUNNING // 2:  # SGLang may not report all ends
+            self._batch.expect_ends()
+        if self._references.tokens > MAX_RUNNING_TEXT_TOKENS // 2:  # SGLang may not report all ends
             self._references.keep(self._requests)
         for name, request in self._requests.items():
             if name in self._references or not self._is_on(name):
@@ -115,7 +115,7 @@ class NgramCorpus:
                     templates=written or None,
                     tenant=self._tenant(request) or "",
                 )
-        if self._batch.grows and self._batch.told:
+        if self._batch.grows and self._batch.reports_ends:
             self._remember_ended()
 
     def _remember_ended(self) -> None:

@@ -104,7 +104,7 @@ def _class_over(base: type[Any]) -> type[Any]:
                 vocabulary=config.require_vocabulary(known, "give tokenizer or vocabulary"),
                 cost=pass_times(config.pass_cost),
                 tokenizer=record,
-                writes=_rank_of_process() == 0,
+                writes=_is_first_process(),
             )
             self._batch.require_same(own)
             self.history, self.statistics = self._batch.history, self._batch.statistics
@@ -136,8 +136,8 @@ def _class_over(base: type[Any]) -> type[Any]:
 
         def _remember(self, requests: Sequence[Any]) -> None:
             if requests and all(hasattr(request, COMPLETE) for request in requests):
-                self._batch.tells()
-            if not self._batch.grows or not self._batch.told:
+                self._batch.expect_ends()
+            if not self._batch.grows or not self._batch.reports_ends:
                 return
             running = [(f"{request.request_id:020}", request) for request in requests]
             for name, request in self._departures.ended(running).items():
@@ -177,10 +177,10 @@ def _base_arguments(base: type[Any], length: int, options: Mapping[str, Any]) ->
     return {**{name: length for name in names if name in parameters}, **options}
 
 
-def _rank_of_process() -> int:
+def _is_first_process() -> bool:
     names = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK")
     ranks = [os.environ[name] for name in names if os.environ.get(name, "").isdigit()]
-    return int(ranks[0]) if ranks else 0
+    return not ranks or int(ranks[0]) == 0
 
 
 def _prompt_length(request: Any, row: Sized) -> int:

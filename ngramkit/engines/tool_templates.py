@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 MAX_TEMPLATE_BYTES = 1 << 14  # of a request's templates; those after it are left out
-MOST_VALUES = 1 << 10  # of all templates
+MAX_VALUES = 1 << 10  # of all templates
 MAX_SCHEMA_DEPTH = 8  # of objects and lists in each other
 MAX_SCHEMA_STEPS = 16  # references and choices in each other for one value; tried choices
 MAX_POINTER_LENGTH = 512  # of a reference, in characters
@@ -68,13 +68,13 @@ def _json_spellings(value: Any) -> list[str]:
 
 
 class _Values:
-    """Makes at most MOST_VALUES values, and stops after MAX_TEMPLATE_BYTES characters.
+    """Makes at most MAX_VALUES values, and stops after MAX_TEMPLATE_BYTES characters.
 
     A short schema may refer to a long text many times.
     """
 
     def __init__(self) -> None:
-        self._left, self._room = MOST_VALUES, MAX_TEMPLATE_BYTES
+        self._left, self._room = MAX_VALUES, MAX_TEMPLATE_BYTES
         self._root: Any = None  # schema in which references are found
         self._open: list[str] = []  # references that lead to the current value
 

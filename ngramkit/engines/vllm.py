@@ -24,13 +24,12 @@ from ngramkit.engines.batch import Asked
 from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.request_parameters import forbids_drafts
 from ngramkit.engines.request_texts import IDS_KEY, TEMPLATE_IDS_KEY
+from ngramkit.engines.vllm_batch import most_drafted, open_batch
 from ngramkit.engines.vllm_modes import UNUSED_KEYS
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does
 from ngramkit.engines.vllm_requests import (
     history_of_request,
-    most_drafted,
     most_output,
-    open_batch,
     tenant_by,
     unaborted_answer,
 )
@@ -118,7 +117,7 @@ class Proposer:
     def see(self, states: Mapping[str, Any]) -> None:
         """Take the requests of the next rows, by name, in the order of the rows."""
         self._states = dict(states)
-        self._batch.tells()
+        self._batch.expect_ends()
         for name, state in self._states.items():
             said = _extra_args(state)
             ids, more = said.get(IDS_KEY), said.get(TEMPLATE_IDS_KEY)

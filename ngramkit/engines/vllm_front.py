@@ -49,14 +49,14 @@ class Served:
     by_options = False  # of vLLM's, since NGRAMKIT_DRAFT may be unset
 
 
-def drafts_for(speculative_config: Any) -> bool:
+def uses_our_drafts(speculative_config: Any) -> bool:
     method = getattr(speculative_config, "method", None)
     if method == "custom_class":
         return str(getattr(speculative_config, "model", "")).startswith(OWN_PREFIX)
-    return method == "ngram" and _is_asked()
+    return method == "ngram" and _is_configured()
 
 
-def _is_asked() -> bool:
+def _is_configured() -> bool:
     return Served.by_options or bool(os.environ.get(CONFIG_VARIABLE, "").strip())
 
 
@@ -85,7 +85,7 @@ def _check_and_encode(parameters: Any, refused: type[Exception]) -> None:
         self: Any, model_config: Any, speculative_config: Any, structured: Any, tokenizer: Any
     ) -> None:
         theirs(self, model_config, speculative_config, structured, tokenizer)
-        if not self.extra_args or not drafts_for(speculative_config):
+        if not self.extra_args or not uses_our_drafts(speculative_config):
             return
         vocabulary = int(model_config.get_vocab_size())
         try:
@@ -128,7 +128,7 @@ def _carry_predictions(requests: Any, refused: type[Exception]) -> None:
     @wraps(theirs)
     def to_sampling_params(self: Any, *given: Any, **named: Any) -> Any:
         made = theirs(self, *given, **named)
-        if not _is_asked():
+        if not _is_configured():
             return made
         added: dict[str, Any] = {}
         if written := _templates_of_request(self):
@@ -154,7 +154,7 @@ def _templates_of_request(request: Any) -> list[str]:
 
 
 def _prediction_of_request(request: Any) -> Any:
-    return (request.model_extra or {}).get("prediction") if _is_asked() else None
+    return (request.model_extra or {}).get("prediction") if _is_configured() else None
 
 
 def predicted_text(prediction: Any) -> str:
@@ -214,7 +214,7 @@ async def _add_counts(serving: Any, request: Any, name: str, answer: Any) -> Non
     config = getattr(engine, "vllm_config", None)
     if usage is None or config is None or not config.use_v2_model_runner:
         return
-    if _prediction_of_request(request) is None or not drafts_for(config.speculative_config):
+    if _prediction_of_request(request) is None or not uses_our_drafts(config.speculative_config):
         return
     try:
         asked = engine.collective_rpc(PREDICTED_COUNTS, args=(name, request.n or 1))
@@ -232,7 +232,7 @@ async def _add_counts(serving: Any, request: Any, name: str, answer: Any) -> Non
     details.accepted_prediction_tokens, details.rejected_prediction_tokens = found
 
 
-def answer_counts() -> None:
+def register_prediction_counts() -> None:
     """Let this process's worker answer PREDICTED_COUNTS."""
     workers = getattr(sys.modules.get(WORKER_MODULE), "WorkerBase", None)
     if workers is not None:

@@ -12,9 +12,14 @@ from typing import Any
 
 from ngramkit.basics.errors import NgramkitError, one_line
 from ngramkit.engines.check import require_usable
-from ngramkit.engines.vllm_front import Served, answer_counts, carry_texts, drafts_for
+from ngramkit.engines.vllm_front import (
+    Served,
+    carry_texts,
+    register_prediction_counts,
+    uses_our_drafts,
+)
 from ngramkit.engines.vllm_options import require_supported
-from ngramkit.engines.vllm_wanted import RUNNER_MODULE, is_ngramkit_wanted
+from ngramkit.engines.vllm_wanted import RUNNER_MODULE, uses_our_speculator
 
 
 def register_hooks() -> None:
@@ -42,9 +47,9 @@ def _check_configurations(configurations: Any, version: str) -> None:
     @wraps(theirs)
     def post_init(self: Any) -> None:
         theirs(self)
-        if is_ngramkit_wanted(self):
+        if uses_our_speculator(self):
             require_supported(self, version)
-        if is_ngramkit_wanted(self) or drafts_for(self.speculative_config):
+        if uses_our_speculator(self) or uses_our_drafts(self.speculative_config):
             Served.by_options = True
 
     post_init.checked_by_ngramkit = True  # type: ignore[attr-defined]
@@ -63,12 +68,12 @@ def _replace_speculator(version: str) -> None:
 
     @wraps(theirs)
     def init_speculator(vllm_config: Any, device: Any, req_states: Any) -> Any:
-        if not is_ngramkit_wanted(vllm_config):
+        if not uses_our_speculator(vllm_config):
             return theirs(vllm_config, device, req_states)
         require_supported(vllm_config, version)
         from ngramkit.engines.vllm_v2 import Speculator, show_requests_to_speculators
 
-        answer_counts()
+        register_prediction_counts()
         show_requests_to_speculators(vars(sys.modules[RUNNER_MODULE])["GPUModelRunner"])
         try:
             return Speculator(vllm_config, device, req_states)

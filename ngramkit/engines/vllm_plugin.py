@@ -14,7 +14,11 @@ from functools import wraps
 from typing import Any
 
 from ngramkit.basics.errors import NgramkitError  # which the package imports too
-from ngramkit.engines.vllm_wanted import RUNNER_MODULE, is_asked_by_variable, is_ngramkit_wanted
+from ngramkit.engines.vllm_wanted import (
+    RUNNER_MODULE,
+    is_configured_by_variable,
+    uses_our_speculator,
+)
 
 LOG = logging.getLogger("ngramkit")
 SPECULATORS_PACKAGE = "vllm.v1.worker.gpu.spec_decode"
@@ -38,7 +42,7 @@ def plugin() -> None:
             f"cannot load ngramkit: {error}. Repair its installation, or leave it out of "
             "VLLM_PLUGINS."
         )
-        if is_asked_by_variable() or not _refuse_drafts(message):
+        if is_configured_by_variable() or not _refuse_drafts(message):
             raise ImportError(message) from error
         LOG.warning("%s vLLM starts without it.", message)
 
@@ -61,7 +65,7 @@ def _refuse_drafts(message: str) -> bool:
         @wraps(theirs)
         def checked(vllm_config: Any, *given: Any) -> Any:
             made = theirs(vllm_config, *given)
-            if is_ngramkit_wanted(vllm_config):
+            if uses_our_speculator(vllm_config):
                 raise ImportError(message)
             return made
 

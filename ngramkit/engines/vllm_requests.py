@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +11,12 @@ from typing import Any
 import numpy as np
 
 from ngramkit.basics.errors import UsageError
-from ngramkit.budget.model_size import model_size, served_config
-from ngramkit.budget.pass_times import pass_times
 from ngramkit.drafters.base import NO_TOKENS, DraftTree, TokenArray
 from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
 from ngramkit.engines.batch import Asked, BatchDrafter, Decode
-from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.host_rows import HostRow, HostRows
-from ngramkit.engines.metrics import EngineCounters
-from ngramkit.engines.predicted import Predicted
+from ngramkit.engines.prediction_counts import PredictionCounts
 from ngramkit.engines.remembered_requests import joined_history
 from ngramkit.engines.request_parameters import forbids_drafts, tenant_by_key, tenant_of
 from ngramkit.engines.request_texts import (
@@ -32,10 +26,9 @@ from ngramkit.engines.request_texts import (
     given_texts,
     token_ids,
 )
-from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
 WARM_UP_PREFIXES = ("_warmup_", "_v2_mixed_warmup")  # ids of vLLM's own requests begin like this
-MOST_COUNTED = 1024  # requests whose predictions' counts are kept for the front end
+MAX_COUNTED = 1024  # requests whose predictions' counts are kept for the front end
 BEFORE_FLUSH = 30  # exit priority of Finalize: earlier than what it finishes is written
 
 
@@ -49,7 +42,7 @@ class Request:
     most: int  # tokens of its output
     ended: bool = False  # vLLM may compute it once more
     references: ReferenceTexts = NO_REFERENCES
-    predicted: Predicted | None = None  # None: its prediction's tokens are not counted
+    predicted: PredictionCounts | None = None  # None: its prediction's tokens are not counted
 
 
 class RunningRequests:
@@ -69,8 +62,11 @@ class RunningRequests:
     ) -> None:
         self.batch, self.rows, self.texts = batch, HostRows(), batch.request_texts()
         self._longest, self._tenants = longest, tenants
-        self.counts, self._counted = counts, dict[str, Predicted]()  # by id, the oldest first
-        batch.tells()
+        self.counts, self._counted = (
+            counts,
+            dict[str, PredictionCounts](),
+        )  # by id, the oldest first
+        batch.expect_ends()
         Finalize(self, _finish_ended, (self.rows, batch), exitpriority=BEFORE_FLUSH)
 
     def begin(self, new: Any) -> None:
@@ -96,10 +92,7 @@ class RunningRequests:
                 stops=frozenset(stop_tokens(sampling)),
                 most=most,
                 references=references,
-                # The front end alone knows where a stop text ended the answer.
-                predicted=None
-                if sampling.stop or not drafts
-                else self._predicted(new.req_id, parameters, references),
+                predicted=self._prediction_counts_of(new, drafts, references),
             ),
         )
         self.batch.sessions.rewrite(new.req_id)
@@ -185,7 +178,7 @@ class RunningRequests:
         chains = self.batch.chain_batch(contexts, lengths, cost, asked=asked, sizes=sizes)
         for row, chain in zip(rows, chains, strict=True):
             if row is not None and row.request.predicted is not None:
-                row.request.predicted.propose(chain, row.tokens)
+                row.request.predicted.set_draft(chain, row.tokens)
         return chains
 
     def prune(self, known: Container[str]) -> None:
@@ -220,20 +213,26 @@ class RunningRequests:
             tenant=tenant or "",
         )
 
-    def _predicted(
-        self, name: str, parameters: Mapping[str, Any], references: ReferenceTexts
-    ) -> Predicted | None:
-        """Return the counts of a request with a prediction, also of a resumed one."""
-        if not self.counts or PREDICTION_KEY not in parameters:
+    def _prediction_counts_of(
+        self, new: Any, drafts: bool, references: ReferenceTexts
+    ) -> PredictionCounts | None:
+        """Return the counts of a request with a prediction, also of a resumed one.
+
+        None with stop texts: only the front end knows where one ended the answer.
+        """
+        parameters = new.sampling_params.extra_args or {}
+        if not (self.counts and drafts and PREDICTION_KEY in parameters):
+            return None
+        if new.sampling_params.stop:
             return None
         try:
             given = given_texts(parameters[PREDICTION_KEY], id_bytes=1)
             prediction = token_ids(given, None, self.batch.source.vocabulary, strict=False)
         except UsageError:  # ngramkit's front end did not encode it
             return None
-        counts = self._counted.setdefault(name, Predicted())
+        counts = self._counted.setdefault(new.req_id, PredictionCounts())
         counts.begin(prediction, references.texts)
-        while len(self._counted) > MOST_COUNTED:
+        while len(self._counted) > MAX_COUNTED:
             del self._counted[next(iter(self._counted))]
         return counts
 
@@ -322,59 +321,3 @@ def stopped_answer(sampling: Any, output: list[int], decode: Decode) -> list[int
 
     size = bisect_left(range(len(output) + 1), True, key=stops)
     return output[:size] if sampling.min_tokens < size <= len(output) else None
-
-
-def open_batch(vllm_config: Any, config: DraftConfig, device: str, *, counts: bool) -> BatchDrafter:
-    """Open what `config` drafts from, for the model and the rank that vLLM's options name."""
-    config.require_fit("vllm")
-    model, parallel = vllm_config.model_config, getattr(vllm_config, "parallel_config", None)
-    vocabulary = int(model.get_vocab_size())
-    tokenizer = tokenizer_of(model) if config.named else None
-    size = model_size(served_config(model))
-    alone = int(getattr(parallel, "world_size", 1)) == 1
-    if config.clock and not alone:
-        raise UsageError(
-            "cannot use clock: several ranks must draft the same, and clocks differ",
-            "leave it out, or give the passes' times as pass_cost",
-            option="clock",
-        )
-    learns = alone and config.clock is not False and config.pass_cost is None
-    batch = BatchDrafter.open(
-        config,
-        vocabulary=vocabulary,
-        cost=pass_times(config.pass_cost, size, device),
-        clock=time.perf_counter if learns else None,
-        counters=EngineCounters() if counts else None,
-        tokenizer=engine_record(tokenizer, vocabulary),
-        writes=is_first_of_layer(parallel) and getattr(parallel, "data_parallel_index", 0) == 0,
-    )
-    batch.require_same(tokenizer)
-    batch.decode = getattr(tokenizer, "decode", None)
-    running = int(vllm_config.scheduler_config.max_num_seqs)
-    batch.sessions.most = max(config.sessions, 2 * running)  # with preempted ones
-    return batch
-
-
-def is_first_of_layer(parallel: Any) -> bool:
-    """Return whether this is the first of the ranks that share a layer; others may not draft."""
-    sizes = ("tensor_parallel_size", "prefill_context_parallel_size")  # vLLM's inner dimensions
-    ranks = math.prod(int(getattr(parallel, name, 1)) for name in sizes)
-    return int(getattr(parallel, "rank", 0)) % ranks == 0
-
-
-def most_drafted(vllm_config: Any, config: DraftConfig) -> int:
-    """Return the most tokens of a chain."""
-    slots = int(vllm_config.speculative_config.num_speculative_tokens)
-    return min(config.tokens or slots, slots)
-
-
-def tokenizer_of(model_config: Any) -> Any:
-    """Load the tokenizer that vLLM's configuration names; None if it names none."""
-    name = getattr(model_config, "tokenizer", None)
-    if not name or getattr(model_config, "skip_tokenizer_init", False):
-        return None
-    return load_engine_tokenizer(
-        str(name),
-        revision=getattr(model_config, "tokenizer_revision", None),
-        trust_remote_code=bool(getattr(model_config, "trust_remote_code", False)),
-    )

@@ -21,17 +21,13 @@ from vllm.v1.worker.gpu.spec_decode.speculator import BaseSpeculator
 
 from ngramkit.drafters.base import DraftTree, TokenArray
 from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.vllm_batch import is_first_rank_of_stage, most_drafted, open_batch
 from ngramkit.engines.vllm_modes import MODES, UNUSED_KEYS
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does, mode_of
-from ngramkit.engines.vllm_requests import (
-    RunningRequests,
-    is_first_of_layer,
-    most_drafted,
-    open_batch,
-)
+from ngramkit.engines.vllm_requests import RunningRequests
 
 LOG = logging.getLogger("ngramkit")
-LEAST_SCORE = 1e-6  # scores are divided by each other
+MIN_SCORE = 1e-6  # scores are divided by each other
 FACT_COLUMNS = 2  # columns before the tokens of a copied row: its length, what the step wrote
 
 
@@ -76,7 +72,7 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
 
     def _open(self, vllm_config: Any, device: torch.device) -> BatchDrafter:
         config, parallel = draft_config(vllm_config), vllm_config.parallel_config
-        first = is_first_of_layer(parallel)
+        first = is_first_rank_of_stage(parallel)
         stores = isinstance(config.history, str) and config.store
         if first and parallel.data_parallel_index and stores:
             LOG.warning(
@@ -231,7 +227,7 @@ def confidence_probs(
     `scores`, float32[rows, K]: probabilities that a token and all before it are accepted. Slots
     that are not `drafted` get 0.
     """
-    paths = np.minimum.accumulate(np.clip(scores, LEAST_SCORE, 1.0), 1)
+    paths = np.minimum.accumulate(np.clip(scores, MIN_SCORE, 1.0), 1)
     conditional = paths.copy()
     conditional[:, 1:] /= paths[:, :-1]
     return np.where(drafted, conditional, np.float32(0.0))

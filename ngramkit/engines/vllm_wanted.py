@@ -10,13 +10,13 @@ RUNNER_MODULE = "vllm.v1.worker.gpu.model_runner"  # has its `init_speculator` a
 NGRAM_METHODS = ("ngram", "ngram_gpu")  # those that vLLM's own n-gram drafter serves in V2
 
 
-def is_ngramkit_wanted(vllm_config: Any) -> bool:
+def uses_our_speculator(vllm_config: Any) -> bool:
     """Return whether ngramkit is asked to draft in place of vLLM's own n-gram drafter."""
     additional = getattr(vllm_config, "additional_config", None)
     asked = isinstance(additional, dict) and "ngramkit" in additional
     method = getattr(vllm_config.speculative_config, "method", None)
-    return (asked or is_asked_by_variable()) and method in NGRAM_METHODS
+    return (asked or is_configured_by_variable()) and method in NGRAM_METHODS
 
 
-def is_asked_by_variable() -> bool:
+def is_configured_by_variable() -> bool:
     return bool(os.environ.get(VARIABLE, "").strip())

@@ -44,7 +44,7 @@ DEFAULT_CONCURRENCY = 16  # requests at once
 OWN_CONCURRENCY = 1  # of sessions of agents, which one person has
 NEWEST_CHARS = 1 << 21  # of sessions; a minute or two
 DEFAULT_BUDGETS = (16,)  # draft nodes of a request per pass, at most
-LEAST_SHARE = 0.5  # minimum share of the output tokens in the counted passes
+STEADY_STATE_OUTPUT_SHARE = 0.5  # minimum share of the output tokens in the counted passes
 SHOWN_MODELS = 3
 PARTS_OVER_TIME = 10  # parts of the log in `over_time`
 
@@ -442,12 +442,12 @@ def _estimate_savings(served: Served, times: PassTimes, concurrency: int, budget
 def counted_passes(served: Served) -> npt.NDArray[np.bool_]:
     """Return which passes count, those with the fullest batches: bool[passes].
 
-    Their minimum batch is the largest that covers LEAST_SHARE of the output.
+    Their minimum batch is the largest that covers STEADY_STATE_OUTPUT_SHARE of the output.
     """
     batches = np.array(served.batches, np.int64)
     written = np.bincount(np.repeat(batches, batches), served.written)  # by size of the batch
     held = np.cumsum(written[::-1])[::-1]  # in batches of at least this size
-    enough = np.flatnonzero(held >= LEAST_SHARE * written.sum())
+    enough = np.flatnonzero(held >= STEADY_STATE_OUTPUT_SHARE * written.sum())
     return batches >= (enough[-1] if len(enough) else 0)
 
 

@@ -21,7 +21,7 @@ from ngramkit.formats.replacing import require_room_for_file
 
 SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps")
 MUTED = "#6a737d"
-MOST_ROWS = 40  # kinds of requests per plot
+MAX_ROWS = 40  # kinds of requests per plot
 PALETTE = (  # distinct on white for the colour-blind too: tests/evaluate/test_plots.py
     "#0066cc", "#dd5500", "#00a664", "#222222", "#8800ff",
     "#772211", "#aa6699", "#550066", "#3300aa", "#665555",
@@ -100,7 +100,7 @@ def plot_warming(results: Sequence[Replay], path: Path) -> None:
     pictures = [
         Picture("log", title, lambda axes: draw_learning(axes, results, colors, "requests"))
     ]
-    if 1 < len(categories_of(results)) <= MOST_ROWS:
+    if 1 < len(categories_of(results)) <= MAX_ROWS:
         title = "by kind of request"
         pictures.append(Picture("kinds", title, lambda axes: draw_steps(axes, results, colors)))
     _draw_together(path, pictures)

@@ -16,7 +16,9 @@ from ngramkit.evaluate.recorded_evidence import Misses
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.statistics import Interval, Reliability, Units, rate_interval
 
-MAX_MISSING = 0.01  # maximum share of contexts that are not on record; with more it is incomplete
+MAX_UNRECORDED_SHARE = (
+    0.01  # maximum share of contexts that are not on record; with more it is incomplete
+)
 
 
 @dataclass
@@ -80,7 +82,7 @@ class Replay:
     def incomplete(self) -> str | None:
         """Why the figures are too low, or None."""
         misses = self.misses
-        if misses is None or misses.missing <= MAX_MISSING * misses.rows:
+        if misses is None or misses.missing <= MAX_UNRECORDED_SHARE * misses.rows:
             return None
         return (
             f"{misses.missing:,} of {misses.rows:,} contexts "

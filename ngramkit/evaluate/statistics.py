@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 RESAMPLES = 2000
-MOST_DRAWN = 1 << 19  # units drawn at once
+MAX_DRAWN = 1 << 19  # units drawn at once
 PERCENTILES = (2.5, 97.5)
 RESAMPLING_SEED = 0
 MIN_UNITS = 5  # units
@@ -146,7 +146,7 @@ def ratios(
 def _resample(columns: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:
     """Return sums over the drawn units, float64[len(columns), RESAMPLES]."""
     units, random = columns.shape[1], np.random.default_rng(seed)
-    most = max(MOST_DRAWN // units, 1)
+    most = max(MAX_DRAWN // units, 1)
     sizes = [min(most, RESAMPLES - done) for done in range(0, RESAMPLES, most)]
     drawn = (random.integers(units, size=(size, units)) for size in sizes)
     return np.concatenate([columns[:, each].sum(2) for each in drawn], axis=1)

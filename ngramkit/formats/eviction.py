@@ -38,7 +38,7 @@ def drop_matching(history: History, wanted: Callable[[PastRequest], bool]) -> Dr
         return Dropped(_drop_requests(history, reading, stays), damaged)
 
 
-def drop_oldest_requests(history: History, tokens: int) -> Dropped:
+def keep_newest_requests(history: History, tokens: int) -> Dropped:
     """Keep the newest whole requests of at most `tokens`; move damage to requests.damaged."""
     require_between("tokens", tokens, 0)
     with _locked_for_rewriting(history) as reading:
@@ -55,7 +55,7 @@ def halve_if_larger(history: History, most: int) -> Dropped | None:
     """Trim a log of more than `most` bytes to half of that; None if it is smaller."""
     if history.bytes <= most:
         return None
-    return drop_oldest_requests(history, most // 2 // history.log.width.itemsize)
+    return keep_newest_requests(history, most // 2 // history.log.width.itemsize)
 
 
 def drop_older_than(history: History, age: float, now: float) -> Dropped:

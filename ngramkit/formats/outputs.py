@@ -84,12 +84,12 @@ def _resolved_inputs(inputs: Iterable[Path]) -> dict[Path, Path]:
     return sources
 
 
-def require_replaceable(path: Path) -> list[Path]:
+def require_written_by_us(path: Path) -> list[Path]:
     """Return everything in the folder, files before their folders, `path` last.
 
     Raises UsageError unless ngramkit wrote all of it and can build it again, unlike a history.
     """
-    entries = ours_in(path)
+    entries = entries_with_our_names(path)
     if (path / CODE[0]).is_file():
         expected = {CARD, ARTIFACT, "custom_generate", *CODE}
         expected |= {f"{ARTIFACT}/{name}" for name in _names_of_artifact(path / ARTIFACT, path)}
@@ -119,8 +119,8 @@ def _names_of_artifact(folder: Path, path: Path) -> set[str]:
     return {MANIFEST_FILE, CARD, RECIPE, "preview", PREVIEW, *manifest.files}
 
 
-def ours_in(path: Path) -> list[Path]:
-    """Return the entries as `require_replaceable`, but check only names."""
+def entries_with_our_names(path: Path) -> list[Path]:
+    """Return the entries as `require_written_by_us`, but check only names."""
     if path.is_symlink():
         raise output_refusal(
             f"{path} must be a folder, got a link to {path.readlink()}", "name the folder"

@@ -21,12 +21,12 @@ from ngramkit.basics.untrusted import not_linked, owner_only
 from ngramkit.formats.manifest import MANIFEST_FILE, read_manifest
 from ngramkit.formats.outputs import (
     PROGRESS,
-    ours_in,
+    entries_with_our_names,
     output_refusal,
     partial_of as partial_of,
     remove_entries,
     require_fit_for_output,
-    require_replaceable,
+    require_written_by_us,
 )
 
 UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM}
@@ -70,7 +70,7 @@ class Replacement:
             _delete_unless_resumable(self.path)
             self._require_free()
             if os.path.lexists(self.partial):
-                ours_in(self.partial)
+                entries_with_our_names(self.partial)
             self.partial.mkdir(exist_ok=True)
             self._claim = claim.pop_all()
         return self
@@ -82,7 +82,7 @@ class Replacement:
                     _delete_folder(self.partial)
 
     def empty(self, mode: int = 0o777) -> None:
-        remove_entries(ours_in(self.partial))
+        remove_entries(entries_with_our_names(self.partial))
         self.partial.mkdir(mode=mode)
 
     def put_in_place(self, names: Collection[str] | None = None) -> None:
@@ -94,7 +94,7 @@ class Replacement:
         private = not self.partial.stat().st_mode & 0o077
         if names is not None:
             _keep_only(self.partial, names)
-        for entry in ours_in(self.partial):
+        for entry in entries_with_our_names(self.partial):
             if private:
                 entry.chmod(PRIVATE if entry.is_dir() else PRIVATE_FILE)
             if entry.is_dir():
@@ -115,7 +115,7 @@ class Replacement:
             return
         if not self._force:
             raise exists_error(self.path, forcible=self._forcible)
-        require_replaceable(self.path)
+        require_written_by_us(self.path)
 
 
 def _keep_only(folder: Path, names: Collection[str]) -> None:
@@ -145,7 +145,7 @@ def require_place(path: Path, kind: str | None = None, *, force: bool = False) -
     if os.path.lexists(path):
         if not force:
             raise exists_error(path)
-        require_replaceable(path)
+        require_written_by_us(path)
     require_writable(path)
 
 
@@ -216,7 +216,7 @@ def _delete_unless_resumable(path: Path) -> None:
 
 def delete_artifact(path: Path) -> None:
     """Delete the artifact at `path`, which is never visible in part."""
-    require_replaceable(path)
+    require_written_by_us(path)
     with claim_output(path):
         _delete_folder(partial_of(path))
         path.rename(partial_of(path))
@@ -240,7 +240,7 @@ def _lock_of(path: Path) -> Path:
 
 def _delete_folder(folder: Path) -> None:
     if os.path.lexists(folder):
-        remove_entries(ours_in(folder))
+        remove_entries(entries_with_our_names(folder))
 
 
 # Files that replace only an export of their format.

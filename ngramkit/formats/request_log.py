@@ -41,8 +41,11 @@ CHECKED_BYTES = HEADER.size - 4  # bytes of the header before its checksum
 RECORD, RECORD_MAGIC = struct.Struct("<4sIII"), b"NGRQ"
 ALIGNMENT = 4  # bytes
 # Bounds of a search for records after damage, in bytes checked in vain.
-SEARCHED_TIMES, SEARCHED_MORE = 4, 1 << 20  # a multiple of the log's size, and a constant
-SEARCHED_EACH = 2048  # minimum cost of a place, in bytes
+FRUITLESS_BYTES_PER_LOG_BYTE, FRUITLESS_BYTES_MORE = (
+    4,
+    1 << 20,
+)  # a multiple of the log's size, and a constant
+FRUITLESS_BYTES_PER_PLACE = 2048  # minimum cost of a place, in bytes
 
 
 @dataclass(frozen=True)
@@ -192,7 +195,7 @@ class RequestLog:
 
         After damage, records begin at `aligned` plus a multiple of ALIGNMENT.
         """
-        left = SEARCHED_TIMES * len(body) + SEARCHED_MORE
+        left = FRUITLESS_BYTES_PER_LOG_BYTE * len(body) + FRUITLESS_BYTES_MORE
         likely: Iterator[int] | None = None
         at = 0
         while True:
@@ -201,7 +204,7 @@ class RequestLog:
                 if likely is None:
                     first = at + 1 + (aligned - at - 1) % ALIGNMENT
                     likely = iter(likely_records(body, first, self.width.itemsize))
-                left -= SEARCHED_EACH + vain
+                left -= FRUITLESS_BYTES_PER_PLACE + vain
                 begin = next((place for place in likely if place > at), None)
                 if begin is None or left <= 0:
                     return

@@ -21,13 +21,15 @@ from ngramkit.gguf.header import EXTRA, Header, damaged_gguf
 LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-KINDS = {
+PRE_TOKENIZERS_BY_KIND = {
     "gpt-2": "gpt-2 phi-2 mpt olmo jais trillion",
     "digits": "smollm starcoder refact command-r codeshell exaone minerva-7b",
     "llama-3": "llama-bpe llama3 llama-v3 falcon3 pixtral",
     "qwen-2": "qwen2 deepseek-r1-qwen stablelm2",
 }
-KIND_OF = {name: kind for kind, names in KINDS.items() for name in names.split()}
+KIND_BY_PRE_TOKENIZER = {
+    name: kind for kind, names in PRE_TOKENIZERS_BY_KIND.items() for name in names.split()
+}
 # tokenizer.ggml.token_type (llama.h)
 UNKNOWN, CONTROL, USER, UNUSED = 2, 3, 4, 5
 # Tokens that end a generation, by text and by role (llama.cpp, src/llama-vocab.cpp).
@@ -52,8 +54,10 @@ def write_tokenizer(header: Header, folder: Path) -> None:
     form, pre = header.text("tokenizer.ggml.model"), header.text("tokenizer.ggml.pre")
     if not header.texts("tokenizer.ggml.tokens"):
         raise InputError(f"cannot use {header.path}: it holds no tokenizer", "use another model")
-    if form == "gpt2" and pre in KIND_OF:
-        _byte_level(header, KIND_OF[pre]).save(str(folder / "tokenizer.json"), pretty=False)
+    if form == "gpt2" and pre in KIND_BY_PRE_TOKENIZER:
+        _byte_level(header, KIND_BY_PRE_TOKENIZER[pre]).save(
+            str(folder / "tokenizer.json"), pretty=False
+        )
     else:
         if form == "gpt2":
             log.warning(

@@ -163,7 +163,7 @@ def most_frequent_followers_of_keys(keys, masks, most):
     for i in range(1, size + 1):
         if i < size and _same_keys(keys, i, run):
             continue
-        queued = _offer_row(heap, queued, i - run, run - leader)
+        queued = _offer_follower(heap, queued, i - run, run - leader)
         run = i
         if i == size or _prefix_changes(keys, i, leader, masks):
             totals[leaders], chosen[leaders] = i - leader, queued
@@ -198,7 +198,7 @@ def _prefix_changes(keys, i, j, masks):
 
 
 @part
-def _offer_row(heap, size, count, order):
+def _offer_follower(heap, size, count, order):
     entry = (np.uint64(count) << np.uint64(32)) | (LATEST - np.uint64(order))
     if size < len(heap):
         heap[size] = entry

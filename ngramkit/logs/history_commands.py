@@ -25,7 +25,7 @@ from ngramkit.basics.results import Result, Rows
 from ngramkit.corpus.agent_sessions.read import PRIVACY_WARNING
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
-from ngramkit.formats.eviction import drop_matching, drop_oldest_requests
+from ngramkit.formats.eviction import drop_matching, keep_newest_requests
 from ngramkit.formats.history import History, clear_partials, merge_histories, require_no_other
 from ngramkit.formats.manifest import MANIFEST_FILE
 from ngramkit.formats.request_log import PastRequest
@@ -178,7 +178,7 @@ def history_import(
     history.extend(newest.in_order())
     dropped = imported - len(newest)
     if tokens is not None:
-        dropped += drop_oldest_requests(history, tokens)[0]
+        dropped += keep_newest_requests(history, tokens)[0]
     size = HistorySize.of(history)
     return ImportedHistory(Path(out), imported, total, dropped, size.requests, size.tokens)
 
@@ -207,7 +207,7 @@ def history_trim(path: str | Path, tokens: int) -> HistorySize:
     """
     check_types(int, tokens=tokens)
     history = History.open(path)
-    return HistorySize.of(history, *drop_oldest_requests(history, tokens))
+    return HistorySize.of(history, *keep_newest_requests(history, tokens))
 
 
 def history_forget(

@@ -24,7 +24,7 @@ from ngramkit.basics.untrusted import read_json
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, read_manifest
 from ngramkit.formats.opening import open_artifact_folder
-from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove_entries
+from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, entries_with_our_names, remove_entries
 from ngramkit.formats.proofs import write_proof_of_own_files
 from ngramkit.formats.replacing import exists_error, hold_lock, replace_text, require_place
 from ngramkit.remote.url_cache import (  # fmt: skip
@@ -110,7 +110,7 @@ def build_at(
     relabelled, done = _Relabelled(reporter, work, str(place)), work.with_name("published")
     with hold_lock(work.parent / "lock", busy=f"another process is building {place}"):
         if done.exists():  # left by a process killed while moving it to the cache
-            remove_entries(ours_in(done))
+            remove_entries(entries_with_our_names(done))
         with _copied_manifest(place, work) as stood_in, _errors_relabelled(work, str(place)):
             try:
                 made = build(work, reporter=relabelled, force=force)
@@ -142,7 +142,7 @@ def _copied_manifest(place: UrlFolder, work: Path) -> Iterator[bool]:
 def _clear_stand_in(work: Path) -> None:
     if work.exists() and not any(work.glob("*.safetensors")):
         with suppress(OSError, UsageError):
-            remove_entries(ours_in(work))
+            remove_entries(entries_with_our_names(work))
 
 
 def _publish_artifact(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) -> None:
@@ -242,7 +242,7 @@ def _move_to_cache(
         if (done / name).is_file():
             put_whole(folder / name, (done / name).read_bytes())
     write_proof_of_own_files(folder, manifest)  # opening `made` has checked it
-    remove_entries(ours_in(done))
+    remove_entries(entries_with_our_names(done))
     (work.with_name(UPLOADS_FILE)).unlink(missing_ok=True)
     return folder
 

@@ -20,7 +20,7 @@ from ngramkit.evaluate.bench_results import write_answers
 from ngramkit.evaluate.bench_runs import QuestionRun, Runs, TurnRun
 from ngramkit.evaluate.provenance import Provenance
 from ngramkit.evaluate.result_folder import Contents, replace_folder, write_folder
-from ngramkit.formats.eviction import drop_matching, drop_oldest_requests
+from ngramkit.formats.eviction import drop_matching, keep_newest_requests
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History, merge_histories as history_merge
 from ngramkit.formats.opening import verify_artifact
@@ -181,7 +181,7 @@ def commands(endpoint: str) -> dict[str, Command]:
             state=logged_requests, settled=lambda: sorted(files_below(Path())),
         ),
         "history trim": Command(
-            "x", several_requests, lambda: drop_oldest_requests(History.open("x"), 20),
+            "x", several_requests, lambda: keep_newest_requests(History.open("x"), 20),
             state=requests,
             settled=names_and_requests,
         ),

@@ -207,13 +207,13 @@ def warmed(folder: Path) -> dict[str, Path]:
         assert use(path), kind
         for dtype in WIDER if kind in ("datastore", "frozen-table") else ():
             wide = Path(shutil.copytree(path, folder / "wide"))
-            craft(wide, lambda arrays, dtype=dtype: _widen(arrays, dtype))
+            craft(wide, lambda arrays, dtype=dtype: _best_within_reach(arrays, dtype))
             assert use(wide), (kind, dtype)
             shutil.rmtree(wide)
     return whole
 
 
-def _widen(arrays: dict[str, Any], names: tuple[str, ...]) -> None:
+def _best_within_reach(arrays: dict[str, Any], names: tuple[str, ...]) -> None:
     for name in names:
         if name in arrays:
             arrays[name] = arrays[name].astype("<i8" if name == "suffix_array" else "<u8")

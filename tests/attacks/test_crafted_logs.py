@@ -54,9 +54,13 @@ def test_damage_cannot_be_made_to_cost_more_than_its_size(tmp_path, monkeypatch,
     assert reading.requests[0].tokens.tolist() == [1, 2]
     assert reading.damaged + reading.torn > SIZE // 2
     # The log is looked at once, more in vain; the last look may go over, and it is tried twice.
-    most = request_log.SEARCHED_TIMES * SIZE + request_log.SEARCHED_MORE + 4 * SIZE
+    most = (
+        request_log.FRUITLESS_BYTES_PER_LOG_BYTE * SIZE
+        + request_log.FRUITLESS_BYTES_MORE
+        + 4 * SIZE
+    )
     assert sum(lengths) <= most
-    assert len(lengths) <= 2 * (most // request_log.SEARCHED_EACH + SIZE // 16)
+    assert len(lengths) <= 2 * (most // request_log.FRUITLESS_BYTES_PER_PLACE + SIZE // 16)
     tally("a history's log of near-valid records", "read in bounded time")
 
 

@@ -12,7 +12,7 @@ import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.corpus.chat import Message
 from ngramkit.decode.conversation import Conversation
-from ngramkit.decode.length_limits import Edges, restore_frequencies, rope_edges
+from ngramkit.decode.length_limits import LengthLimits, restore_frequencies, rope_limits
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import decode
 from ngramkit.decode.prompts import chat_ids
@@ -43,7 +43,7 @@ def turned(name, kind, at=SWITCH):
     rope = first.config.rope_parameters
     by_layer = {key: {**value, **settings} for key, value in rope.items() if type(value) is dict}
     model = tiny_model(name, **sizes, rope_parameters=by_layer or {**rope, **settings})
-    assert rope_edges(model.config).lengths == (at,)
+    assert rope_limits(model.config).lengths == (at,)
     return model
 
 
@@ -135,6 +135,14 @@ def test_drafts_end_where_learned_positions_end(name):
 
 
 def test_room_ends_at_an_edge():
-    edges = Edges((10, 20))
-    assert [edges.room(length) for length in (4, 9, 10, 11, 19, 20, 21)] == [5, 0, 0, 8, 0, 0, None]
-    assert Edges((10,), dynamic=10).room(30) == 0
+    limits = LengthLimits((10, 20))
+    assert [limits.room(length) for length in (4, 9, 10, 11, 19, 20, 21)] == [
+        5,
+        0,
+        0,
+        8,
+        0,
+        0,
+        None,
+    ]
+    assert LengthLimits((10,), dynamic=10).room(30) == 0

@@ -66,7 +66,7 @@ def gains(monkeypatch):
 
     trials = Trials()
     monkeypatch.setattr(packed_weights, "ratios_of", trials)
-    monkeypatch.setattr(packed_weights, "WORTH_PACKING", {})
+    monkeypatch.setattr(packed_weights, "PACKING_DECISIONS", {})
     return trials
 
 
@@ -290,7 +290,7 @@ def test_a_verdict_within_the_noise_is_not_kept(gains, cache):
     packed_weights.ratios_of = gains
     assert pack_linears(nn.Sequential(nn.Linear(8, 8))) == 0, "one process computes one way"
     for _ in range(2):
-        packed_weights.WORTH_PACKING.clear()  # as another process begins
+        packed_weights.PACKING_DECISIONS.clear()  # as another process begins
         pack_linears(nn.Sequential(nn.Linear(8, 8)))
     assert kept.read_text() == PACKED
     assert pack_linears(nn.Sequential(nn.Linear(8, 8))) == 1

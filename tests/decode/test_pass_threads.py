@@ -15,9 +15,9 @@ from ngramkit.decode.compare import compare
 from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pass_threads import (
-    LEAST_PAUSE,
+    MAX_PAUSE,
     MAX_SHARE_FOR_TRIALS,
-    MOST_PAUSE,
+    MIN_PAUSE,
     SLOW_PASS,
     PassThreads,
     seconds_with,
@@ -62,7 +62,7 @@ def test_a_busy_one_gets_fewer_and_torch_has_all_between_requests(four):
     four.threads.begin()  # what was chosen a moment ago still holds
     assert torch.get_num_threads() == 2
     assert len(four.trials) == 3
-    four.machine, four.at = QUIET, MOST_PAUSE
+    four.machine, four.at = QUIET, MAX_PAUSE
     four.threads.adapt(0.05)
     assert torch.get_num_threads() == 4
 
@@ -70,12 +70,12 @@ def test_a_busy_one_gets_fewer_and_torch_has_all_between_requests(four):
 def test_a_slow_pass_is_time_for_a_look(four):
     four.threads.begin()
     four.threads.adapt(0.05)
-    four.at = LEAST_PAUSE
+    four.at = MIN_PAUSE
     four.threads.adapt(0.05)
-    four.machine, four.at = BUSY, LEAST_PAUSE * 1.9
+    four.machine, four.at = BUSY, MIN_PAUSE * 1.9
     four.threads.adapt(0.05 * SLOW_PASS * 1.5)  # the last one was a moment ago
     assert torch.get_num_threads() == 4
-    four.at = LEAST_PAUSE * 2
+    four.at = MIN_PAUSE * 2
     four.threads.adapt(0.05)
     assert torch.get_num_threads() == 4
     four.threads.adapt(0.05 * SLOW_PASS * 2)
@@ -85,9 +85,9 @@ def test_a_slow_pass_is_time_for_a_look(four):
 def test_looks_become_rare_while_nothing_changes(four):
     four.threads.begin()
     for step in range(1000):
-        four.at = step * LEAST_PAUSE / 10
+        four.at = step * MIN_PAUSE / 10
         four.threads.adapt(0.05)
-    assert len(four.trials) / 3 < 100 * LEAST_PAUSE / MOST_PAUSE + 4
+    assert len(four.trials) / 3 < 100 * MIN_PAUSE / MAX_PAUSE + 4
 
 
 def test_dear_looks_are_rarer_still(four):

@@ -11,7 +11,7 @@ from tiny_models import tiny_model
 
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.decode.probe import agrees_with_plain_passes, critical_lengths
+from ngramkit.decode.probe import agrees_with_generate, critical_lengths
 from ngramkit.decode.verifiers import require_own_inputs, verify_mode
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
@@ -148,9 +148,9 @@ def test_positions_that_generate_would_not_give_are_found_out(kind, monkeypatch)
         inputs = prepare(ids, **given)
         return {**inputs, "position_ids": inputs["position_ids"] * 2}
 
-    assert agrees_with_plain_passes(model, kind)
+    assert agrees_with_generate(model, kind)
     monkeypatch.setattr(model, "prepare_inputs_for_generation", shifted)
-    assert not agrees_with_plain_passes(model, kind)
+    assert not agrees_with_generate(model, kind)
 
 
 @pytest.mark.parametrize("kind", [TreeVerifier, BatchVerifier])
@@ -159,10 +159,10 @@ def test_a_switch_that_the_config_does_not_explain_is_found_out(kind):
     model = tiny_model("llama")
     model.config.original_max_position_embeddings = 64
     assert critical_lengths(model) == [64, 512]
-    assert agrees_with_plain_passes(model, kind)
+    assert agrees_with_generate(model, kind)
     rope = model.model.rotary_emb
     turn = rope.forward
     rope.forward = lambda x, position_ids: turn(
         x, position_ids * (1 + int(position_ids.max() >= 64))
     )
-    assert not agrees_with_plain_passes(model, kind)
+    assert not agrees_with_generate(model, kind)

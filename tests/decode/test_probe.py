@@ -14,7 +14,7 @@ import ngramkit
 from ngramkit.decode.probe import (
     PROBE_CACHE,
     FakeCache,
-    agrees_with_plain_passes,
+    agrees_with_generate,
     attention_windows,
     is_probed,
     probe_passes,
@@ -33,7 +33,7 @@ LONG = {
 
 
 def ways(model):
-    return [agrees_with_plain_passes(model, kind) for kind in KINDS]
+    return [agrees_with_generate(model, kind) for kind in KINDS]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -52,7 +52,7 @@ def test_models_that_count_columns_are_found_out(name, dtype):
 def test_windows_too_long_to_read_are_looked_beyond(name):
     model = tiny_model(name, **LONG[name])
     assert attention_windows(model) == [LONG[name]["sliding_window"]]
-    assert agrees_with_plain_passes(model, TreeVerifier)
+    assert agrees_with_generate(model, TreeVerifier)
 
 
 @pytest.mark.parametrize("scale", [0.02, 0.4])
@@ -62,22 +62,22 @@ def test_a_long_window_that_counts_columns_is_found_out(scale, dtype):
     sizes = {"window_size": 256, "max_position_embeddings": 2048}
     model = tiny_model("gpt_neo", **sizes, initializer_range=scale).to(getattr(torch, dtype))
     assert attention_windows(model) == [256]
-    assert not agrees_with_plain_passes(model, TreeVerifier)
+    assert not agrees_with_generate(model, TreeVerifier)
     within = tiny_model("gpt_neo", window_size=1024, initializer_range=scale)
     assert attention_windows(within) == []  # the context is 512
-    assert agrees_with_plain_passes(within, TreeVerifier)
+    assert agrees_with_generate(within, TreeVerifier)
 
 
 @pytest.mark.parametrize("heads", [4, 32])
 def test_weak_alibi_is_found_out_in_16_bits(heads):
     """Weights as small as before training: little attention to tell by."""
     model = tiny_model("mpt", initializer_range=0.02, d_model=64, n_heads=heads).bfloat16()
-    assert not agrees_with_plain_passes(model, TreeVerifier)
+    assert not agrees_with_generate(model, TreeVerifier)
 
 
 def test_a_window_that_is_not_applied_is_found_out():
     model = tiny_model("mistral", sliding_window=300)
-    assert agrees_with_plain_passes(model, TreeVerifier)
+    assert agrees_with_generate(model, TreeVerifier)
     forward = model.forward
 
     def without(attention_mask=None, **inputs):
@@ -88,12 +88,12 @@ def test_a_window_that_is_not_applied_is_found_out():
         return forward(attention_mask=attention_mask, **inputs)
 
     model.forward = without
-    assert not agrees_with_plain_passes(model, TreeVerifier)
+    assert not agrees_with_generate(model, TreeVerifier)
 
 
 def test_a_model_that_breaks_is_an_answer_and_can_be_asked_why(caplog):
     caplog.set_level(logging.DEBUG, "ngramkit")
-    assert not agrees_with_plain_passes(tiny_model("bloom"), TreeVerifier)
+    assert not agrees_with_generate(tiny_model("bloom"), TreeVerifier)
     assert "TreeVerifier: ValueError" in caplog.text
 
 
@@ -203,4 +203,4 @@ def test_what_others_may_write_is_not_believed(checkpoint, cache):
 def test_the_probe_s_own_tokens_may_be_the_padding_token():
     """With a small vocabulary they are; `generate` would take them for padding."""
     model = tiny_model("gpt2", vocab_size=20)
-    assert agrees_with_plain_passes(model, TreeVerifier)
+    assert agrees_with_generate(model, TreeVerifier)

@@ -220,9 +220,9 @@ def test_positions_are_waited_for_before_pairs_are_gathered_and_pairs_before_the
     stored = copies.marks
     layer.update(rows[:, :, :2], rows[:, :, :2])
     copies.log.clear()
-    layer.prefetch_heaviest(torch.rand(2, 18), 1)
+    layer.select_heaviest(torch.rand(2, 18), 1)
     layer.keep(1)
-    layer.prefetch_asked()
+    layer.fetch_selected()
     layer.update(rows[:, :, :2], rows[:, :, :2])
     asked, there = stored + 1, stored + 2
     assert copies.log == [
@@ -245,9 +245,9 @@ def test_a_pass_does_not_write_where_the_last_one_still_reads():
     places = []
     for _ in range(3):
         layer.update(rows[:, :, :2], rows[:, :, :2])
-        layer.prefetch_heaviest(torch.rand(2, 18), 0)
+        layer.select_heaviest(torch.rand(2, 18), 0)
         layer.keep(0)
-        layer.prefetch_asked()
+        layer.fetch_selected()
         places.append(layer.fetched.keys.data_ptr())
     assert places[0] == places[2] != places[1]
 

@@ -68,7 +68,7 @@ BACKENDS = {make.__name__: make() for make in (with_byte_fallback, with_byte_lev
 
 def streamed(backend, prompt, tokens, **options):
     stream = TextStream(backend, prompt, **options)
-    return "".join([*map(stream.push, tokens), stream.rest()])
+    return "".join([*map(stream.push, tokens), stream.flush()])
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -76,7 +76,7 @@ def streamed(backend, prompt, tokens, **options):
 def test_pieces_join_to_the_text_and_hold_whole_characters(tokenizer, text, prompt):
     stream = TextStream(tokenizer.backend, tokenizer.encode(prompt))
     pieces = [stream.push(int(token)) for token in tokenizer.encode(text)]
-    pieces.append(stream.rest())
+    pieces.append(stream.flush())
     assert "".join(pieces) == text
     if REPLACEMENT not in text:
         assert not any(REPLACEMENT in piece for piece in pieces)
@@ -112,7 +112,7 @@ def test_an_unfinished_character_comes_with_the_rest(tokenizer):
     tokens = tokenizer.encode("漢").tolist()
     assert len(tokens) > 1
     assert [stream.push(token) for token in tokens[:-1]] == [""] * (len(tokens) - 1)
-    assert stream.rest()
+    assert stream.flush()
 
 
 class Watched:
@@ -134,14 +134,14 @@ def test_a_model_that_writes_no_characters_is_decoded_in_small_parts():
     stream = TextStream(watched, [])
     lone = watched.backend.encode("漢").ids[1]
     pieces = [stream.push(lone) for _ in range(100)]
-    assert "".join([*pieces, stream.rest()]) == REPLACEMENT * 100
+    assert "".join([*pieces, stream.flush()]) == REPLACEMENT * 100
     assert watched.most < 20
 
 
 def test_special_tokens_have_no_text(tokenizer):
     stream = TextStream(tokenizer.backend)
     assert stream.push(tokenizer.record.eos) == ""
-    assert stream.rest() == ""
+    assert stream.flush() == ""
 
 
 def test_stop_strings_end_with_the_token_that_completes_them(tokenizer):

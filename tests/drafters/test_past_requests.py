@@ -14,7 +14,7 @@ from ngramkit.drafters import past_requests
 from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import MAX_ARRAYS_AT_REST, PastRequests
 from ngramkit.drafters.ssd import Ssd
-from ngramkit.formats.eviction import drop_oldest_requests
+from ngramkit.formats.eviction import keep_newest_requests
 from ngramkit.formats.history import INDEX, History
 
 
@@ -54,7 +54,7 @@ def test_the_last_answers_are_found_and_none_that_was_forgotten(tmp_path):
     assert [past.answer_to(ids(prompt)) is None for prompt in (1, 2, 3)] == [True, False, False]
     past.remember(ids(1, *[4] * 300), 1)  # more than are kept: alone
     assert [past.answer_to(ids(prompt)) is None for prompt in (1, 2, 3)] == [False, True, True]
-    drop_oldest_requests(History.open(tmp_path / "h"), 0)
+    keep_newest_requests(History.open(tmp_path / "h"), 0)
     past.refresh()
     assert past.answer_to(ids(1)) is None
 
@@ -68,7 +68,7 @@ def test_a_history_outlives_its_drafter_and_is_shared(tmp_path):
     third = Ssd(PastRequests(History.open(history.path)))
     third.start(ids(2))
     assert third.draft(8).token_ids.tolist() == [3, 4]
-    drop_oldest_requests(history, 0)
+    keep_newest_requests(history, 0)
     second.start(ids(1, 2))
     assert len(second.draft(8)) == 0
 
@@ -274,7 +274,7 @@ def test_requests_at_start_are_sorted_once_and_apart(tmp_path):
     assert second.shards.at_start == (at_start,)
     assert sum(len(shard.tokens) for shard in second.shards.newest) == 20
     assert contents(second) == contents(first) == [(i,) * 4 for i in range(8)]
-    drop_oldest_requests(history, 8)  # rewritten: nobody knows any more which are whose
+    keep_newest_requests(history, 8)  # rewritten: nobody knows any more which are whose
     second.refresh()
     assert [len(shard.tokens) for shard in second.shards.at_start] == [10]
     assert second.shards.since == second.shards.newest == ()

@@ -30,7 +30,7 @@ from ngramkit.engines.growing_history import (
     tenant_folder,
 )
 from ngramkit.engines.sessions import Sessions
-from ngramkit.formats.eviction import drop_oldest_requests
+from ngramkit.formats.eviction import keep_newest_requests
 from ngramkit.formats.history import History
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -251,7 +251,7 @@ def test_a_running_request_finds_its_place_in_what_has_grown():
     """By all its last tokens at once: the last two were mostly followed by another."""
     engine = opened()
     before = [*text(1, 12), *range(301, 307)]
-    engine.tells()
+    engine.expect_ends()
     engine.chain_batch([ids(before)], [4], asked=[Asked(12)])
     others = [token for i in range(90) for token in (i, 306, 307, 309)]
     engine.finish(Finished(ids([*others, *range(301, 309), 310]), 0))
@@ -408,7 +408,7 @@ def test_only_the_owner_may_read_what_is_remembered(tmp_path):
             serve(engine, (text(1, 6), text(2, 30)), tenant="acme" if by else "")
             engine.chain_batch([], [])
             engine.history.flush()
-            drop_oldest_requests(History.open(next(folder.rglob("manifest.json")).parent), 1000)
+            keep_newest_requests(History.open(next(folder.rglob("manifest.json")).parent), 1000)
             folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
             assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}
             assert modes(folder) == {0o600}

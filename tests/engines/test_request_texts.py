@@ -137,7 +137,7 @@ def test_a_text_with_ids_that_the_model_does_not_have_is_used(which):
 
 
 def test_texts_of_running_requests_are_bounded(monkeypatch, caplog):
-    monkeypatch.setattr(request_texts, "MOST_RUNNING", 10)
+    monkeypatch.setattr(request_texts, "MAX_RUNNING_TEXT_TOKENS", 10)
     texts = made().request_texts()
     assert len(texts.read("a", [1, 2, 3, 4, 5, 6])) == 1
     assert len(texts.read("b", [1, 2, 3, 4, 5])) == 0

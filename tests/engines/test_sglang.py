@@ -242,7 +242,7 @@ def test_a_json_schema_is_drafted_from(monkeypatch):
 
 def test_texts_of_requests_whose_end_is_not_reported_are_dropped(folder, monkeypatch):
     for module in (sglang, request_texts):
-        monkeypatch.setattr(module, "MOST_RUNNING", 8)
+        monkeypatch.setattr(module, "MAX_RUNNING_TEXT_TOKENS", 8)
     corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
     for name in "abcdef":
         request = Req(name, [9, 9, 9], custom={"ngramkit_reference": [5, 4, 3, 2]})

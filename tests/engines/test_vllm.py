@@ -25,7 +25,7 @@ from ngramkit.budget.model_cost import FREE_TOKENS
 from ngramkit.budget.model_size import model_size, served_config
 from ngramkit.budget.pass_times import cost_shown, pass_times
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.engines import vllm, vllm_requests
+from ngramkit.engines import vllm, vllm_batch
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.engines.vllm import Proposer
 from ngramkit.formats.history import History
@@ -170,7 +170,7 @@ def test_a_pass_costs_what_it_does_on_the_device(device, monkeypatch, caplog):
     given.model_config.hf_config = EXPERTS
     made = []
     monkeypatch.setattr(
-        vllm_requests, "pass_times", lambda *a: made.append(pass_times(*a)) or made[-1]
+        vllm_batch, "pass_times", lambda *a: made.append(pass_times(*a)) or made[-1]
     )
     Proposer(given)
     assert made[0].free == FREE_TOKENS[device]
@@ -214,7 +214,7 @@ def test_one_rank_learns_what_passes_cost_and_several_do_not(said, ranks, learns
     given = config()
     given.parallel_config = SimpleNamespace(world_size=ranks)
     draft = DraftConfig.parse({"drafter": "context", **said})
-    batch = vllm_requests.open_batch(given, draft, "cpu", counts=False)
+    batch = vllm_batch.open_batch(given, draft, "cpu", counts=False)
     assert batch.budget.learns == learns
 
 
@@ -222,7 +222,7 @@ def test_several_ranks_refuse_a_clock():
     given = config()
     given.parallel_config = SimpleNamespace(world_size=2)
     with pytest.raises(UsageError, match="several ranks must draft the same"):
-        vllm_requests.open_batch(given, DraftConfig(clock=True), "cpu", counts=False)
+        vllm_batch.open_batch(given, DraftConfig(clock=True), "cpu", counts=False)
 
 
 def test_keys_without_an_effect_are_logged(monkeypatch, caplog):

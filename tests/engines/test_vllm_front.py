@@ -267,7 +267,7 @@ def test_the_worker_answers_with_its_speculators_counts(monkeypatch):
     module = ModuleType(vllm_front.WORKER_MODULE)
     module.WorkerBase = type("WorkerBase", (), {})
     monkeypatch.setitem(sys.modules, vllm_front.WORKER_MODULE, module)
-    vllm_front.answer_counts()
+    vllm_front.register_prediction_counts()
     worker, requests = module.WorkerBase(), SimpleNamespace(report_predicted=lambda *given: given)
     worker.model_runner = SimpleNamespace(speculator=SimpleNamespace(requests=requests))
     assert worker.ngramkit_predicted("chat-1", 2) == ("chat-1", 2)

@@ -613,14 +613,14 @@ def test_lora_of_the_head_is_refused_on_a_cpu(monkeypatch):
 
 def test_additional_config_asks_for_it_too(monkeypatch):
     monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
-    assert not vllm_wanted.is_ngramkit_wanted(options())
-    assert vllm_wanted.is_ngramkit_wanted(options(ngramkit={}))
-    assert not vllm_wanted.is_ngramkit_wanted(options(ngramkit={}, method="eagle"))
+    assert not vllm_wanted.uses_our_speculator(options())
+    assert vllm_wanted.uses_our_speculator(options(ngramkit={}))
+    assert not vllm_wanted.uses_our_speculator(options(ngramkit={}, method="eagle"))
     vllm_options.require_supported(options(ngramkit={}), f"{VERSION}+cpu")
     with pytest.raises(UsageError, match="key 'drafer'"):
         vllm_options.require_supported(options(ngramkit={"drafer": "rest"}), VERSION)
     monkeypatch.setenv(CONFIG_VARIABLE, "{}")
-    assert vllm_wanted.is_ngramkit_wanted(options())
+    assert vllm_wanted.uses_our_speculator(options())
 
 
 @pytest.fixture

@@ -294,7 +294,7 @@ def test_many_units_are_drawn_in_parts_with_the_same_result(monkeypatch):
     random = np.random.default_rng(0)
     columns = random.integers(1, 9, size=(2, 50)).tolist()
     whole = rate_interval(*columns)
-    monkeypatch.setattr("ngramkit.evaluate.statistics.MOST_DRAWN", 70)
+    monkeypatch.setattr("ngramkit.evaluate.statistics.MAX_DRAWN", 70)
     assert rate_interval(*columns) == whole
 
 

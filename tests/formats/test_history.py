@@ -11,7 +11,7 @@ from histories import RECORD, held, ids
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.untrusted import owner_only
 from ngramkit.formats.datastore import DatastoreShard
-from ngramkit.formats.eviction import drop_matching, drop_older_than, drop_oldest_requests
+from ngramkit.formats.eviction import drop_matching, drop_older_than, keep_newest_requests
 from ngramkit.formats.history import DAMAGED, INDEX, LOG, History, merge_histories
 from ngramkit.formats.manifest import MANIFEST_FILE
 from ngramkit.formats.opening import open_artifact_folder
@@ -86,15 +86,15 @@ def test_trim_keeps_the_newest_and_readers_notice(history):
     for request in ([1] * 5, [2] * 4, [3] * 3):
         history.append(ids(*request), 1)
     assert len(reader.news()[0]) == 3
-    assert drop_oldest_requests(history, 8) == (1, 0)
+    assert keep_newest_requests(history, 8) == (1, 0)
     requests, restarted = reader.news()
     assert restarted
     assert [r.tokens.tolist() for r in requests] == [[2] * 4, [3] * 3]
     history.append(ids(9), 1)
     assert held(history.path) == [[2] * 4, [3] * 3, [9]]
-    assert drop_oldest_requests(history, 0) == (3, 0)
+    assert keep_newest_requests(history, 0) == (3, 0)
     with pytest.raises(UsageError):
-        drop_oldest_requests(history, -1)
+        keep_newest_requests(history, -1)
 
 
 def test_requests_expire_by_what_was_noted_of_their_age(history):
@@ -112,7 +112,7 @@ def test_requests_expire_by_what_was_noted_of_their_age(history):
     assert drop_older_than(history, 51.0, 450.0) == (0, 0)
     assert drop_older_than(history, 50.0, 450.0) == (1, 0)
     assert held(history.path) == [[5]]
-    drop_oldest_requests(history, 0)
+    keep_newest_requests(history, 0)
     history.append(ids(6), 1)
     assert drop_older_than(history, 1.0, 1e9) == (0, 0)  # nothing is known of its age
 
@@ -136,7 +136,7 @@ def test_no_younger_request_expires_for_one_that_was_damaged_or_trimmed(history)
     assert drop_older_than(history, 100.0, 250.0) == (9, 20)
     assert held(history.path) == [[i] for i in range(10, 20)]
     assert (history.path / DAMAGED).stat().st_size == 20
-    drop_oldest_requests(History.open(history.path), 5)  # by another process
+    keep_newest_requests(History.open(history.path), 5)  # by another process
     assert drop_older_than(history, 100.0, 300.0) == (0, 0)
     assert held(history.path) == [[i] for i in range(15, 20)]
 
@@ -151,7 +151,7 @@ def flip(history, number):
 def test_damage_is_put_aside_or_deleted_and_counted(history, caplog):
     for i in range(4):
         history.append(ids(i), 1)
-    assert drop_oldest_requests(history, 100) == (0, 0)
+    assert keep_newest_requests(history, 100) == (0, 0)
     assert not (history.path / DAMAGED).exists()
     flip(history, 1)
     history.append(ids(9), 1)  # it is read, and that is said once
@@ -161,8 +161,8 @@ def test_damage_is_put_aside_or_deleted_and_counted(history, caplog):
     with pytest.raises(ArtifactError, match="damaged"):
         merge_histories([history], history.path.with_name("merged"))
     assert not list(history.path.parent.glob("merged*"))
-    assert drop_oldest_requests(history, 100) == (0, 20)
-    assert drop_oldest_requests(history, 100) == (0, 0)
+    assert keep_newest_requests(history, 100) == (0, 20)
+    assert keep_newest_requests(history, 100) == (0, 0)
     flip(history, 2)
     assert drop_matching(history, lambda request: False) == (0, 40)
     assert held(history.path) == [[0], [2], [9]]
@@ -268,7 +268,7 @@ def test_the_index_ends_where_its_mark_says(history):
     assert fresh.load_index(1_000).tokens.tolist() == [1, 2, 100]
     assert [r.tokens.tolist() for r in fresh.news()[0]] == [[3]]
     assert len(list(fresh.check())) == 3
-    drop_oldest_requests(history, 100)
+    keep_newest_requests(history, 100)
     assert History.open(history.path).load_index(0) is None
 
 

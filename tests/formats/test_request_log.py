@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.formats.artifact import token_dtype
-from ngramkit.formats.eviction import drop_oldest_requests
+from ngramkit.formats.eviction import keep_newest_requests
 from ngramkit.formats.history import History
 from ngramkit.formats.request_log import HEADER, PastRequest, RequestLog
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -108,6 +108,6 @@ def test_every_flipped_bit_of_a_log_is_found(history):
     fresh = History.open(history.path)
     fresh.append(ids(9), 1)
     assert held(history.path) == [[1, 2, 3], [9]]
-    assert drop_oldest_requests(fresh, 100) == (0, 24)
+    assert keep_newest_requests(fresh, 100) == (0, 24)
     assert (history.path / "requests.damaged").read_bytes()[:24] == raw[40:-4] + b"\x07" + raw[-3:]
     assert list(fresh.check())

@@ -13,7 +13,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.formats.card import artifact_card, card_pattern
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.opening import open_artifact_folder, verify_artifact
-from ngramkit.formats.outputs import require_replaceable
+from ngramkit.formats.outputs import require_written_by_us
 from ngramkit.formats.query import frequent_phrases
 from ngramkit.hub.preview import MIN_OCCURRENCES, preview_of
 
@@ -61,10 +61,10 @@ def test_a_clone_with_the_preview_is_ours_to_replace(hub, shared, artifacts, tmp
             (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "clone" / name).write_bytes(content)
     assert "card" in list(verify_artifact(tmp_path / "clone"))
-    require_replaceable(tmp_path / "clone")
+    require_written_by_us(tmp_path / "clone")
     (tmp_path / "clone" / "preview" / "mine.parquet").write_bytes(b"")
     with pytest.raises(ngramkit.UsageError, match=r"did not write preview/mine\.parquet"):
-        require_replaceable(tmp_path / "clone")
+        require_written_by_us(tmp_path / "clone")
 
 
 def test_a_preview_that_is_stale_is_removed(hub, shared, artifacts, tmp_path, token_store):

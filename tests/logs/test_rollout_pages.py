@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.vllm_wanted import is_ngramkit_wanted
+from ngramkit.engines.vllm_wanted import uses_our_speculator
 from ngramkit.logs.read import FORMATS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rl" / "README.md").read_text(encoding="utf-8")
@@ -54,7 +54,7 @@ def test_options_of_vllm(options):
     speculative = SimpleNamespace(**given["speculative_config"])
     assert 0 < speculative.num_speculative_tokens <= 64
     config = {"speculative_config": speculative, "additional_config": given["additional_config"]}
-    assert is_ngramkit_wanted(SimpleNamespace(**config))
+    assert uses_our_speculator(SimpleNamespace(**config))
     assert DraftConfig.parse(given["additional_config"]["ngramkit"]).history == "/data/past"
 
 

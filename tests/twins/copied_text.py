@@ -8,9 +8,9 @@ from ngramkit.kernels.blend.copied_text import FIRST_TRUST  # the fitted numbers
 
 RECENT, SOLID, NEAR_WORTH, BACK, NEAR_MATCH, LONG_LOST = 32, 5, 4, 16, 8, 48
 FROM, NEAR_FROM = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64), (1, 2, 4)
-BEGINNING, MOST_EQUAL, EDITS, LONGEST_EDIT = 2, 64, 32, 16
-RATES, LEAST_P = (0.1, 0.1, 0.5, 0.1, 0.5), 2.5e-3
-OWN, PAST, SAME, REFERENCE, ALTERNATIVE = range(5)
+BEGINNING, MAX_EQUAL, EDITS, LONGEST_EDIT = 2, 64, 32, 16
+RATES, MIN_PROBABILITY = (0.1, 0.1, 0.5, 0.1, 0.5), 2.5e-3
+LIVE, PAST, SAME_PROMPT, REFERENCE, ALTERNATIVE = range(5)
 
 
 class CopiedPlace:
@@ -66,7 +66,7 @@ class CopiedPlace:
         longest = max(matches.values())
         ends = [end for end, match in matches.items() if match == longest]
         found = []
-        if longest and len(ends) <= MOST_EQUAL:
+        if longest and len(ends) <= MAX_EQUAL:
             anchor = self.anchor or 0
             end = min(ends, key=lambda end: (abs(end - anchor), -end))
             found = [(longest, 0, end)]
@@ -193,26 +193,26 @@ class Copies:
     def begin_copies(self, prompt, answer=None):
         """Read a prompt: only its end tells where it copied from. `answer`: the last to it, whose
         trust is that of the request before."""
-        same = self.copy_trust[SAME]
+        same = self.copy_trust[SAME_PROMPT]
         self.forget_copies()
-        self.copy_trust[SAME] = same
+        self.copy_trust[SAME_PROMPT] = same
         for i, token in enumerate(prompt):
             self.step_copies(prompt[: i + 1], token, find=i >= len(prompt) - LONG_LOST)
         if answer is not None:
-            same = self.copied[SAME]
+            same = self.copied[SAME_PROMPT]
             same.text, same.end, same.anchor, same.match = answer, 0, 0, FROM[-1]
         begin_references(self.reference_text, prompt, self.copied[REFERENCE:])
 
     def step_copies(self, live, token, *, find=True):
         """Move on by `token`, with which `live` ends."""
-        self.copied[OWN].text = [self._own(t) for t in live]
+        self.copied[LIVE].text = [self._own(t) for t in live]
         for place in self.copied[:REFERENCE]:
             place.step(token)
         references = self.copied[REFERENCE:]
         self.edits.write(references, live)
         self.copied[REFERENCE:] = references
         if find:
-            self.copied[OWN].find([self.copied[OWN].text], live, self._own_matches(live, live))
+            self.copied[LIVE].find([self.copied[LIVE].text], live, self._own_matches(live, live))
 
     def copies_of(self, live, path):
         """The places of a node: those of its parent, moved on, and found anew."""
@@ -229,8 +229,8 @@ class Copies:
             if self.past[origin]:
                 places[PAST].find(texts, context, self._past_matches(origin, texts, context))
         own = [self._own(t) for t in live]
-        places[OWN].find([own], context, self._own_matches(live, context))
-        places[SAME].find_again_near_anchor(context)
+        places[LIVE].find([own], context, self._own_matches(live, context))
+        places[SAME_PROMPT].find_again_near_anchor(context)
         references[0].find_in_references(self.reference_text, context)
         self.edits.find(references)
         places[REFERENCE:] = references
@@ -238,20 +238,20 @@ class Copies:
         return places
 
     def mix_copies(self, p, places, written=None):
-        for which in (PAST, OWN, SAME, REFERENCE, ALTERNATIVE):
+        for which in (PAST, LIVE, SAME_PROMPT, REFERENCE, ALTERNATIVE):
             offer = places[which].offer()
             if offer is None:
                 continue
             kind, token = offer
             trust, slope = self.copy_trust[which], float(FIRST_TRUST[which, kind, 1])
             ours = p.get(token, 0.0)
-            clipped = min(max(ours, LEAST_P), 1 - LEAST_P)
+            clipped = min(max(ours, MIN_PROBABILITY), 1 - MIN_PROBABILITY)
             logit = trust[kind] + slope * math.log(clipped / (1 - clipped))
             after = 1 / (1 + math.exp(-logit))
             decided = which == REFERENCE and places[ALTERNATIVE].end is not None
             if written is not None and not decided:
                 trust[kind] += RATES[which] * ((written == token) - after)
-            scale = (1 - after) / max(1 - ours, LEAST_P)
+            scale = (1 - after) / max(1 - ours, MIN_PROBABILITY)
             p = {t: value * scale for t, value in p.items()} | {token: after}
         return p
 

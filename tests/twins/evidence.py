@@ -9,7 +9,7 @@ ROWS, ORDERS, NODES, MOST = 1 << 14, 3, 8, 64
 SURENESS = 4
 FIRST_TRUST = (0.1, 0.3, 0.5, 0.7, 0.4, 0.4)  # bigrams, by order, siblings, skip-gram
 SIBLINGS, SKIP_GRAM = 4, 5
-LEAST_P, RAISES, REST = 1e-4, (0.07, 0.04, 0.06, 0.03), 0.33
+MIN_PROBABILITY, RAISES, REST = 1e-4, (0.07, 0.04, 0.06, 0.03), 0.33
 RECENT_TOP_K, FADES, TOP_K_ROWS, LEAST_RECENT_P = 0.06, 2, 4096, 1e-3
 WORD = (1 << 64) - 1
 SALT, BY_ORDER = 0x51ED270B76A3C9F1, 0xD6E8FEB86659FD93
@@ -112,7 +112,7 @@ class EvidenceTwin:
         raised = dict(p)
         for weight, top in zip(RAISES, (one, two, skip_gram, siblings), strict=True):
             for token in (top or {}).keys() & p.keys():
-                raised[token] *= max(top[token] / LEAST_P, 1.0) ** weight
+                raised[token] *= max(top[token] / MIN_PROBABILITY, 1.0) ** weight
         for level, token in self.recent_top_k.values():
             if token in p:
                 recent_p = math.exp(level - self.clock / FADES)

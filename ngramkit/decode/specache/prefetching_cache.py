@@ -93,7 +93,7 @@ class SpeCacheRun(Cache):
                     "leave out measure",
                 )
             self._measure(index, weights_over(layer.exact_keys()))
-        layer.prefetch_heaviest(weights[:, :, -1].flatten(0, 1), self.keeps)
+        layer.select_heaviest(weights[:, :, -1].flatten(0, 1), self.keeps)
 
     def end_pass(self) -> None:
         if self.reads_prompt:  # each layer has kept all of it already
@@ -102,7 +102,7 @@ class SpeCacheRun(Cache):
         for layer in self.low_layers:
             layer.keep(self.keeps)
         for layer in self.low_layers:
-            layer.prefetch_asked()
+            layer.fetch_selected()
 
     def _measure(self, index: int, exact: torch.Tensor) -> None:
         """Compare what row 0, the written one, would attend to with the fetched pairs."""
@@ -279,7 +279,7 @@ class SpeCacheLayer(CacheLayerMixin):
             return newest
         return torch.cat([self.store.everything[0][None].to(newest), newest], 2)
 
-    def prefetch_heaviest(self, weights: torch.Tensor, keeps: int) -> None:
+    def select_heaviest(self, weights: torch.Tensor, keeps: int) -> None:
         """Select the next pass's pairs; begin copying their positions to the CPU.
 
         They are the heaviest in their head's mean of `weights` [query heads, n], among those that
@@ -298,7 +298,7 @@ class SpeCacheLayer(CacheLayerMixin):
         self._copies.copy(there, positions)
         self._asked = (positions, there, self._copies.mark())
 
-    def prefetch_asked(self) -> None:
+    def fetch_selected(self) -> None:
         self.fetched = None
         if self._asked is None:
             return

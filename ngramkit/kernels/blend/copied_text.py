@@ -40,9 +40,10 @@ from ngramkit.kernels.suffix.search import (
 )
 
 # Places: live context, past requests, answer, references, and the alternative in these.
-OWN, PAST, SAME, REFERENCE, ALTERNATIVE = range(5)
+LIVE, PAST, SAME_PROMPT, REFERENCE, ALTERNATIVE = range(5)
 PLACES = 5
-MIXING_ORDER = np.array([PAST, OWN, SAME, REFERENCE, ALTERNATIVE])  # in which offers are mixed in
+# In which offers are mixed in.
+MIXING_ORDER = np.array([PAST, LIVE, SAME_PROMPT, REFERENCE, ALTERNATIVE])
 # Origins of offered tokens, by place.
 ORIGINS = np.array([CONTEXT, HISTORY, HISTORY, FROM_REFERENCE, FROM_REFERENCE])
 
@@ -64,16 +65,18 @@ FROM_AT, REMOVED, INSERTED, MADE, WRITTEN = range(5)
 
 ANCHOR_MATCH = 5  # tokens of a match that makes a new anchor
 NEAR_WORTH = 4  # tokens added to the length of a near match
-MAX_ANCHOR_DISTANCE = 16  # tokens from a near match to the anchor after it, at most
+MAX_BEFORE_ANCHOR = 16  # tokens from a near match to the anchor after it, at most
 NEAR_MATCH = 8  # tokens of a near match that are counted, at most
-NEAR_BY = np.array([-1, 4, 16, 64])  # tokens from the anchor, at most, by match length
+MAX_DISTANCE_BY_MATCH = np.array(
+    [-1, 4, 16, 64]
+)  # tokens from the anchor, at most, by match length
 LONG_LOST = 48  # tokens after which an anchor is dropped
 
 # Kinds of offers: matches of at least 2, 4, ... tokens; near ones of at least 1, 2, 4 tokens (from
 # NEAR_MATCH on they count as others); no match for 1, 2 or more tokens.
 MATCH_CLASSES = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 NEAR_FROM = (1, 2, 4)
-LEAST_MATCH, LONGEST = MATCH_CLASSES[0], MATCH_CLASSES[-1]
+MIN_MATCH, LONGEST = MATCH_CLASSES[0], MATCH_CLASSES[-1]
 KIND_BY_LENGTH = np.searchsorted(MATCH_CLASSES, np.arange(LONGEST + 1), side="right") - 1
 NEAR_KIND = np.searchsorted(NEAR_FROM, np.arange(NEAR_MATCH), side="right") - 1 + len(MATCH_CLASSES)
 LOST_KIND = len(MATCH_CLASSES) + len(NEAR_FROM) - 1  # plus the tokens without a match, 1 to 3
@@ -93,9 +96,9 @@ FITTED_TRUST = np.array([
     [(0.00, 0.40)] + [(0.69, 0.00)] * 15,  # the second beginning; two edits of three are repeated
 ], np.float32)  # fmt: skip
 # By place; the last answer is like past requests.
-FIRST_TRUST = FITTED_TRUST[[OWN, PAST, PAST, 2, 3]]
+FIRST_TRUST = FITTED_TRUST[[LIVE, PAST, PAST, 2, 3]]
 LEARNING_RATES = np.array([0.1, 0.1, 0.5, 0.1, 0.5])  # learning rates per token, by place
-LEAST_P = np.float32(2.5e-3)  # distance of p from 0 and 1, at least
+MIN_PROBABILITY = np.float32(2.5e-3)  # distance of p from 0 and 1, at least
 
 
 class Copying(NamedTuple):
@@ -118,7 +121,7 @@ def new_places() -> Array:
 
 def follow_answer(places: Array, answer: Array, at: int, vocabulary: int) -> None:
     """Follow an answer, int32[n], at its token `at`; it must outlive the places."""
-    place = places[SAME]
+    place = places[SAME_PROMPT]
     place[TOKENS], place[TOKEN_BYTES] = answer.ctypes.data, answer.itemsize
     place[SIZE], place[VOCABULARY] = len(answer), vocabulary
     place[NEXT] = place[ANCHOR] = at
@@ -188,7 +191,7 @@ def copy_place(source, target):
 @part
 def point_to_live(places, live):
     """Point to the live context's array, which is replaced when it grows."""
-    places[OWN, TOKENS], places[OWN, SIZE] = live.table[0, TOKENS], live.table[0, SIZE]
+    places[LIVE, TOKENS], places[LIVE, SIZE] = live.table[0, TOKENS], live.table[0, SIZE]
 
 
 @part
@@ -223,11 +226,11 @@ def longest_match_near(shard, anchor, recent):
 
     Ties go to the nearest, then to the one ahead.
     """
-    best, longest, nearest, near = anchor, np.int64(0), np.int64(0), NEAR_BY
+    best, longest, nearest, near = anchor, np.int64(0), np.int64(0), MAX_DISTANCE_BY_MATCH
     last = np.int64(recent[0])
     if last < 0 or last >= shard[VOCABULARY]:
         return best, longest
-    first = max(anchor - MAX_ANCHOR_DISTANCE, np.int64(1))
+    first = max(anchor - MAX_BEFORE_ANCHOR, np.int64(1))
     behind = min(anchor + near[-1] + 1, shard[SIZE])  # ends before it have a next token
     for end in range(first, behind):
         if token_at(shard, end - 1) != last:  # most ends stop here, so the loop is fast
@@ -249,7 +252,7 @@ def offered_token(place, edits):
     if place[NEXT] >= 0:
         if place[NEAR] and match < NEAR_MATCH:
             return NEAR_KIND[match], next_token(place, edits)
-        if match < LEAST_MATCH:
+        if match < MIN_MATCH:
             return np.int64(0), np.int64(-1)
         return KIND_BY_LENGTH[min(match, LONGEST)], next_token(place, edits)
     if place[ANCHOR] < 0:
@@ -280,14 +283,14 @@ def mix_in_copies(copying, places, edits, into, p, written):
         if row == rows:
             p[row] = 0
         trust, slope = copying.trust[which], copying.slopes[which, kind]
-        before = min(max(p[row], LEAST_P), one - LEAST_P)
+        before = min(max(p[row], MIN_PROBABILITY), one - MIN_PROBABILITY)
         logit = np.float32(trust[kind]) + slope * np.log(before / (one - before))
         after = one / (one + np.exp(-logit))
         if after - before > before:
             into.source[row] = ORIGINS[which]
         if written >= 0 and not (which == REFERENCE and places[ALTERNATIVE, NEXT] >= 0):
             learn_copy_trust(trust, kind, which, written == token, after)
-        scale = (one - after) / max(one - p[row], LEAST_P)
+        scale = (one - after) / max(one - p[row], MIN_PROBABILITY)
         for other in range(into.state[0]):
             p[other] *= scale
         p[row] = after

@@ -14,7 +14,7 @@ Sharpening: greedy decoding always writes the likeliest token. So listed tokens 
 model's probability q, and the rest is cut, unless the text was sampled:
 
     p'(t) = raised(t) / (sum over t of raised(t) + UNLISTED_WEIGHT * (1 - sum over t of p(t)))
-    raised(t) = p(t) * product over evidence of max(q(t) / LEAST_P, 1) ^ weight
+    raised(t) = p(t) * product over evidence of max(q(t) / MIN_PROBABILITY, 1) ^ weight
 
 SHARPENING and UNLISTED_WEIGHT were fitted on SmolLM2's records, see research/drafting.md.
 """
@@ -54,19 +54,19 @@ NEXT_TOKENS, LOG_PROBS, ID_BYTES, ROWS, K = range(5)
 ROOT_TOKENS = 3  # newest tokens that distinguish the root from other nodes
 MAX_SIBLINGS = 8  # siblings of the last token that are used, at most
 MAX_SIBLING_TOKENS = 64  # tokens of sibling evidence, at most
-LEAST_WEIGHT = np.float32(1e-3)  # weight of a sibling that is not in the top-k
+MIN_WEIGHT = np.float32(1e-3)  # weight of a sibling that is not in the top-k
 SALT = np.uint64(0x51ED270B76A3C9F1)
 SKIP_GRAM_LENGTH = 4  # tokens back that `hash_skip_gram` reaches
 
 TOP_K_ROWS = 1 << 12
 TOKENS_PER_LEVEL = np.float32(2)  # tokens after which a level is one lower
-LEAST_LEVEL = np.float32(np.log(1e-3))  # below, a token counts as never listed
+MIN_LEVEL = np.float32(np.log(1e-3))  # below, a token counts as never listed
 NO_LEVEL = np.float32(-np.inf)
 
 UNLISTED_WEIGHT = np.float32(0.33)
-LEAST_REST = np.float32(0.01)  # probability of unlisted tokens before the cut, at least
-LEAST_P = 1e-4
-LOG_LEAST_P = np.float32(np.log(LEAST_P))
+MIN_REST = np.float32(0.01)  # probability of unlisted tokens before the cut, at least
+MIN_PROBABILITY = 1e-4
+LOG_MIN_PROBABILITY = np.float32(np.log(MIN_PROBABILITY))
 WRITTEN, LIKELIEST = range(2)  # columns of `chosen`: written tokens, likeliest ones
 
 
@@ -206,8 +206,8 @@ def _keep_top_k(evidence, key, ids, log_probs):
 
 @part
 def log_excess(log_p):
-    """Return log(max(q / LEAST_P, 1)) of a token's log probability."""
-    return max(np.float32(log_p) - LOG_LEAST_P, np.float32(0))
+    """Return log(max(q / MIN_PROBABILITY, 1)) of a token's log probability."""
+    return max(np.float32(log_p) - LOG_MIN_PROBABILITY, np.float32(0))
 
 
 @part
@@ -262,7 +262,7 @@ def gather_siblings(siblings, now, written, tokens, parents, top_ids, top_log_pr
     for node in range(row + 1, len(tokens) if row >= 0 else 0):
         if parents[node] != row or tokens[node] == last or nodes == MAX_SIBLINGS:
             continue
-        weight = LEAST_WEIGHT + _p_of(tokens[node], top_ids[row], top_log_probs[row])
+        weight = MIN_WEIGHT + _p_of(tokens[node], top_ids[row], top_log_probs[row])
         count = _add_siblings(siblings, count, weight, top_ids[node], top_log_probs[node])
         whole += weight
         nodes += 1
@@ -418,7 +418,7 @@ def raise_listed(tokens, beyond, weight, into, raises):
 
 @part
 def raise_recent_top_k(recent_top_k, weight, into, raises):
-    least = np.float32(recent_top_k.clock[0]) / TOKENS_PER_LEVEL + LEAST_LEVEL
+    least = np.float32(recent_top_k.clock[0]) / TOKENS_PER_LEVEL + MIN_LEVEL
     for row in range(into.state[0]):
         at = into.tokens[row] & (TOP_K_ROWS - 1)
         if recent_top_k.tokens[at] == into.tokens[row] and recent_top_k.levels[at] > least:
@@ -437,6 +437,6 @@ def apply_raises(into, p, raises):
             raises[row] = 0
         p[row] = value
         total += value
-    scale = np.float32(1) / (total + UNLISTED_WEIGHT * max(np.float32(1) - listed, LEAST_REST))
+    scale = np.float32(1) / (total + UNLISTED_WEIGHT * max(np.float32(1) - listed, MIN_REST))
     for row in range(into.state[0]):
         p[row] *= scale

@@ -12,11 +12,11 @@ import numpy as np
 from ngramkit.kernels.arrays import HISTORY, MODEL, NO_TOKEN, Array
 from ngramkit.kernels.blend.copied_text import (
     ALTERNATIVE,
+    LIVE,
     LONG_LOST,
-    OWN,
     PAST,
     REFERENCE,
-    SAME,
+    SAME_PROMPT,
     Copying,
     choose_place,
     find_again_near_anchor,
@@ -109,12 +109,12 @@ def new_place(shards: int) -> Place:
 @part
 def extend(sources, place, begin, end):
     """Move on by live.tokens[begin:end] without learning."""
-    live, longest = sources.live, sources.into.longest[OWN]
+    live, longest = sources.live, sources.into.longest[LIVE]
     for position in range(begin, end):
         point_to_live(place.copied, live)
         if begin > 0 or position > end - LONG_LOST:  # older copies in a prompt have ended
             longest_in_live(live, position, place.recent, sources.limits[HOPS], longest)
-            choose_place(place.copied[OWN], live.table, longest, place.recent)
+            choose_place(place.copied[LIVE], live.table, longest, place.recent)
         move_on(sources, place, position)
         if position >= end - MAX_COUNTED_CONTEXT:  # older tokens are in no context
             follow_token(sources, place)
@@ -223,8 +223,8 @@ def predict(sources, intervals, past, recent, copied, size, least, written):
     mix_in_evidence(sources.evidence, sources.bigram, recent, into, p, written)
     if is_likeliest_written(sources.evidence.chosen):
         sharpen(sources.evidence, recent, into, p)
-    choose_place(copied[OWN], sources.live.table, into.longest[OWN], recent)
-    find_again_near_anchor(copied[SAME], recent)
-    find_in_references(copied[REFERENCE], sources.references, second.longest[OWN], recent)
+    choose_place(copied[LIVE], sources.live.table, into.longest[LIVE], recent)
+    find_again_near_anchor(copied[SAME_PROMPT], recent)
+    find_in_references(copied[REFERENCE], sources.references, second.longest[LIVE], recent)
     find_alternative(copied[REFERENCE], copied[ALTERNATIVE], sources.edits)
     mix_in_copies(sources.copying, copied, sources.edits, into, p, written)

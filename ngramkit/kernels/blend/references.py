@@ -48,7 +48,7 @@ from ngramkit.kernels.suffix.search import (
 REMEMBERED_EDITS = 32  # remembered edits, newer ones overwrite older ones
 LONGEST_EDIT = 16  # tokens replaced or written, at most
 BEGINNING_MATCH = 2  # match length in tokens at the beginning of a reference
-MOST_EQUAL = 64  # occurrences of a longest match that is used in references, at most
+MAX_EQUAL = 64  # occurrences of a longest match that is used in references, at most
 
 
 def new_edits(rows: int = REMEMBERED_EDITS) -> Array:
@@ -180,7 +180,7 @@ def search_longest(shard, recent, anchor, longest):
             least, first, end = length, low, high
         else:
             most = length - 1
-    if end - first > MOST_EQUAL:
+    if end - first > MAX_EQUAL:
         return
     nearest = shard[SIZE] + 1
     for index in range(first, end):

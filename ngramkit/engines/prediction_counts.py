@@ -19,7 +19,7 @@ from ngramkit.drafters.references import MAX_MATCHED_TOKENS
 END_OF_TEXT = chr(sys.maxunicode)  # no token's character
 
 
-class Predicted:
+class PredictionCounts:
     """The counts of one request, which may be preempted and begin again."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Predicted:
         self._draft = None
         self._prediction, self._texts = _joined(prediction), _joined(texts)
 
-    def propose(self, draft: DraftTree, tokens: TokenArray) -> None:
+    def set_draft(self, draft: DraftTree, tokens: TokenArray) -> None:
         """Take a chain that follows `tokens`, int32[n], and will be verified."""
         self._draft, self._before = draft, _characters(tokens[-MAX_MATCHED_TOKENS:])
 
@@ -47,12 +47,12 @@ class Predicted:
             return
         draft = self._draft.first(verified)
         right = len(draft.accepted_nodes(written[:answer]))
-        predicted = self._are_predicted(draft)
+        predicted = self._came_from_prediction(draft)
         self.accepted += int(predicted[:right].sum())
         self.rejected += int(predicted[right:].sum())
         self._draft = None
 
-    def _are_predicted(self, draft: DraftTree) -> npt.NDArray[np.bool_]:
+    def _came_from_prediction(self, draft: DraftTree) -> npt.NDArray[np.bool_]:
         from_texts: npt.NDArray[np.bool_] = draft.source == Source.REFERENCE
         if self._texts == self._prediction or not from_texts.any():
             return from_texts
