@@ -30,7 +30,7 @@ from ngramkit_cli.shared_options import (
 from ngramkit_cli.stdin_log import with_stdin
 
 if TYPE_CHECKING:
-    from ngramkit.evaluate.forecast import Forecasts
+    from ngramkit.evaluate.forecast_results import Forecasts
     from ngramkit.evaluate.replay_results import Tally
 
 SHOWN_ROWS = 20  # rows of a table
@@ -124,7 +124,7 @@ def say_forecast(results: Forecasts, out: Output) -> None:
 
 
 def _table_of_tallies(tallies: dict[str, Tally]) -> list[str]:
-    from ngramkit.evaluate.forecast import passes_share
+    from ngramkit.evaluate.forecast_results import passes_share
 
     rows = [
         [name, f"{t.tokens:,}", f"{passes_share(t):.3f}", f"{t.tokens_per_step:.2f}"]

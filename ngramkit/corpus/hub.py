@@ -15,7 +15,8 @@ from ngramkit.basics.progress import SILENT, Reporter, show_downloads
 from ngramkit.corpus.agent_sessions.source import SessionSource
 from ngramkit.corpus.columns import Columns
 from ngramkit.corpus.document import DocumentSource, Row
-from ngramkit.corpus.files import reader_suffix, remote_source
+from ngramkit.corpus.files import reader_suffix
+from ngramkit.corpus.remote_files import remote_source
 from ngramkit.corpus.rows import INSPECTED_RECORDS, ReaderOptions, RowMaker, make_or_skip, read_row
 from ngramkit.remote.urls import plain_path
 

@@ -35,16 +35,11 @@ from ngramkit.corpus.decontamination import (
 )
 from ngramkit.corpus.deduplication import Deduplicated, deduplicate, require_method
 from ngramkit.corpus.document import Corpus, DocumentSource
-from ngramkit.corpus.files import (
-    FileSource,
-    LocalSource,
-    has_readable_suffix,
-    holds_mark,
-    local_source,
-    remote_source,
-)
+from ngramkit.corpus.files import FileSource, has_readable_suffix, holds_mark
 from ngramkit.corpus.hub import hub_source
+from ngramkit.corpus.local_files import LocalSource, local_source
 from ngramkit.corpus.mixing import Mixture, Weighted
+from ngramkit.corpus.remote_files import remote_source
 from ngramkit.corpus.rows import ReaderOptions
 from ngramkit.corpus.selection import Selection, read_exclusions, require_weight
 from ngramkit.corpus.stdlib import DEFAULT_SPLIT, stdlib_split

@@ -14,13 +14,9 @@ from ngramkit.corpus import unpacking
 from ngramkit.corpus.agent_sessions.read import holds_traces, is_session
 from ngramkit.corpus.agent_sessions.transcript import Copies
 from ngramkit.corpus.document import DocumentSource, Row
-from ngramkit.corpus.files import (
-    INSPECTED_FILES,
-    FileSource,
-    LocalSource,
-    RemoteSource,
-    reader_suffix,
-)
+from ngramkit.corpus.files import INSPECTED_FILES, FileSource, reader_suffix
+from ngramkit.corpus.local_files import LocalSource
+from ngramkit.corpus.remote_files import RemoteSource
 from ngramkit.corpus.rows import MAX_ROW_VALUES
 
 INSPECTED_LINES = 20  # inspected to recognise a file

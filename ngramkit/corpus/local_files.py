@@ -1,0 +1,205 @@
+"""Local files as a corpus: a file, a folder or a glob."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import takewhile
+from pathlib import Path
+from typing import IO, Any
+
+from ngramkit.basics.errors import ArtifactError, InputError
+from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.untrusted import open_stream
+from ngramkit.corpus import unpacking
+from ngramkit.corpus.document import Row
+from ngramkit.corpus.files import (
+    ABOUT,
+    DESCRIPTIONS,
+    HIDDEN,
+    OTHER_KINDS,
+    TABLES,
+    FileSource,
+    has_readable_suffix,
+    is_hidden,
+    note_left_out,
+    reader_suffix,
+    require_columns,
+    require_readable_suffix,
+    walk_files,
+)
+from ngramkit.corpus.parquet_tables import count_documents, split_row_groups
+from ngramkit.corpus.rows import ReaderOptions
+from ngramkit.formats.manifest import MANIFEST_FILE, read_manifest
+from ngramkit.formats.outputs import PROGRESS
+from ngramkit.formats.safetensors import sha256_of
+from ngramkit.remote.urls import has_magic, path_label
+
+LINKS, SPECIAL = "links that do not lead to a file", "pipes, sockets or devices"
+
+
+@dataclass(frozen=True)
+class LocalSource(FileSource):
+    """Local files; relative `names` let a folder move."""
+
+    inspected = None
+
+    names: Sequence[str]
+    paths: Sequence[Path]
+    facts: Mapping[str, Any] = field(default_factory=dict)  # additions to the record
+    folder: Path | None = None  # that holds `paths`, if the user named a folder
+
+    @property
+    def places(self) -> Sequence[Path]:
+        return self.paths if self.folder is None else [self.folder]
+
+    @property
+    def parts(self) -> int:
+        return len(self.paths)
+
+    def path(self, part: int) -> Path:
+        return self.paths[part]
+
+    def stream(self, part: int) -> IO[bytes]:
+        return open_stream(self.paths[part])
+
+    def _sizes(self) -> Iterator[int]:
+        return (path.stat().st_size if path.exists() else 0 for path in self.paths)
+
+    def only(self, part: int) -> LocalSource:
+        path = self.paths[part].absolute()
+        return replace(self, names=[self.names[part]], paths=[path], folder=None)
+
+    def pieces(self) -> list[LocalSource]:
+        [path] = self.paths
+        groups = split_row_groups(path) if path.suffix.lower() == ".parquet" else []
+        return [replace(self, groups=stretch) for stretch in groups] or [self]
+
+    def count(self) -> int | None:
+        [path] = self.paths
+        if path.suffix.lower() != ".parquet":
+            return None
+        groups = None if self.groups is None else range(*self.groups)
+        return count_documents(path, self.reading.column, groups)
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of names and contents."""
+        digest = hashlib.sha256()
+        for name, path in zip(self.names, self.paths, strict=True):
+            digest.update(f"{name}\0{sha256_of(path)}\n".encode())
+        return digest.hexdigest()
+
+    def record(self) -> dict[str, Any]:
+        files = {"files": len(self.paths), "sha256": self.digest}
+        return {**self.facts, **files, **self.reading.record()}
+
+    def rows(self, part: int) -> Iterator[Row]:
+        path = self.paths[part]
+        try:
+            with path.open("rb") as raw:
+                yield from self._rows(part, path, raw, path.stat().st_size)
+        except unpacking.ERRORS as error:
+            raise unpacking.damaged_file(str(path), error) from error
+        except FileNotFoundError as error:
+            raise InputError(f"cannot read {path}: it was removed", "check the path") from error
+
+
+def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILENT) -> LocalSource:
+    """Return a file, a folder's readable files, or a glob as a sorted source.
+
+    Raises InputError if nothing matches or a kind is unsupported, UsageError for a wrong column.
+    """
+    path = Path(pattern).expanduser()
+    left_out: Counter[str] = Counter()
+    if path.is_dir():
+        paths = sorted(_readable_files_in(path, left_out))
+    elif path.exists():
+        paths = [path] if path.is_file() else []
+    else:
+        paths = sorted(_glob_files(path, left_out))
+    note_left_out(pattern, left_out, reporter)
+    if not paths:
+        if path.is_dir():
+            raise InputError(f"cannot read {pattern}: the folder holds no file", "check the path")
+        raise InputError(
+            f"cannot read {pattern}: no file matches", "check the path, and quote a glob"
+        )
+    for file in paths:
+        require_readable_suffix(file, str(file))
+    require_columns(paths, reading, pattern)
+    common = os.path.commonpath([file.absolute().parent for file in paths])
+    names = [_as_text(Path(os.path.relpath(file.absolute(), common)).as_posix()) for file in paths]
+    name = _as_text(path_label(path.absolute().parts[1:]))  # without this machine's folders
+    folder = path if path.is_dir() else None
+    return LocalSource(name, names, paths, folder=folder, reading=reading)
+
+
+def _glob_files(path: Path, left_out: Counter[str]) -> Iterator[Path]:
+    """Yield a glob's files; hidden ones only if the glob names a hidden part."""
+    root = Path(path.anchor or ".")  # pathlib rejects absolute globs
+    below = path.relative_to(path.anchor)
+    fixed = len(list(takewhile(lambda part: not has_magic(part), below.parts)))
+    names_hidden = is_hidden(Path(*below.parts[fixed:]))
+    for match in root.glob(str(below)):
+        if match.is_file():
+            hidden = is_hidden(Path(*match.relative_to(root).parts[fixed:]))
+            if hidden and not names_hidden:
+                left_out[HIDDEN] += 1
+            else:
+                yield match
+
+
+def _readable_files_in(folder: Path, left_out: Counter[str]) -> list[Path]:
+    """Return readable files outside artifacts and builds."""
+    below = list(walk_files(folder))
+    built = {
+        path.parent for path in below if path.name == MANIFEST_FILE and _is_artifact(path.parent)
+    }
+    built |= {
+        path.parent
+        for path in below
+        if path.name == PROGRESS and path.parent.name.endswith(".partial")
+    }
+    files = []
+    for path in below:
+        if not built.isdisjoint(path.parents):
+            continue
+        if is_hidden(path.relative_to(folder)):
+            left_out[HIDDEN] += has_readable_suffix(path)
+        elif not path.is_file():
+            left_out[LINKS if path.is_symlink() else SPECIAL] += 1
+        elif has_readable_suffix(path):
+            files.append(path)
+        else:
+            left_out[OTHER_KINDS] += 1
+    has_tables = any(reader_suffix(path) in TABLES for path in files)
+    texts = [path for path in files if not (has_tables and _describes_dataset(path))]
+    left_out[ABOUT] += len(files) - len(texts)
+    return texts
+
+
+def _describes_dataset(path: Path) -> bool:
+    if path.name in ("dataset_info.json", "state.json"):
+        return all((path.parent / name).is_file() for name in ("dataset_info.json", "state.json"))
+    if path.name == "README.md":
+        with open_stream(path) as file:
+            return file.readline(8).rstrip() == b"---"  # the metadata of a card
+    return path.name in DESCRIPTIONS
+
+
+def _is_artifact(folder: Path) -> bool:
+    try:
+        read_manifest(folder)
+    except (ArtifactError, OSError):
+        return False
+    return True
+
+
+def _as_text(path: str) -> str:
+    """Return a path as UTF-8 in any locale."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
