@@ -59,7 +59,9 @@ RESPONSE = re.compile(
     rf"Generated response (\S+?)( \(streaming \w+\))?: output: (None|{TEXT})"
     rf"(?:, output_token_ids: (None|{IDS}))?(?:, finish_reason: (\w+))?"
 )
-RESPONSE_IDS = re.compile(r"Generated response \S+ details: output_token_ids: ")
+RESPONSE_IDS = re.compile(
+    r"Generated response \S+(?: \(streaming \w+\))? details: output_token_ids: "
+)
 ADAPTER = re.compile(r"\blora_name='([^']*)'")
 REQUEST_ADAPTER = re.compile(r"Received request (\S+?): .*\blora_name='([^']*)'")
 MAX_OPEN_REQUESTS = 1 << 16  # unanswered requests
@@ -78,13 +80,15 @@ def read_vllm(lines: Iterator[Line]) -> Iterator[Found]:
         ... Received request ID: prompt: 'TEXT', params: ..., prompt_token_ids: ...   (before 0.11)
         ... Generated response ID: output: 'TEXT', output_token_ids: [3], finish_reason: stop
 
-    A line of the same ids, "Generated response ID details: output_token_ids: [3]", is skipped.
+    A line of the same ids, "Generated response ID details: output_token_ids: [3]", is skipped. A
+    streamed answer's finish reason is that of its last "(streaming delta)".
     Prompts need VLLM_LOGGING_LEVEL=DEBUG. IDs are matched within a log and its rotated files.
     --max-log-len truncates texts without a mark.
 
     Source: vllm-project/vllm@63c2b7a vllm/entrypoints/logger.py; @01ff126 before 0.11.
     """
     asked: OpenRequests = OrderedDict()
+    reasons: dict[tuple[str, str], str] = {}  # of streamed answers whose text is still to come
     for where, line in lines:
         if "prompt: " in line and ("Request " in line or "Received request " in line):
             yield from skip_bad(where, _vllm_request(where, line, asked))
@@ -92,7 +96,7 @@ def read_vllm(lines: Iterator[Line]) -> Iterator[Found]:
             key = unrotated_name(where.path), match[1]
             asked[key] = asked.get(key, ("", ""))[0], match[2]
         elif "Generated response " in line:
-            yield from skip_bad(where, _vllm_response(where, line, asked))
+            yield from skip_bad(where, _vllm_response(where, line, asked, reasons))
 
 
 def _vllm_request(where: FilePlace, line: str, asked: OpenRequests) -> Iterator[str]:
@@ -114,16 +118,21 @@ def _vllm_request(where: FilePlace, line: str, asked: OpenRequests) -> Iterator[
 
 
 def _vllm_response(
-    where: FilePlace, line: str, asked: OpenRequests
+    where: FilePlace, line: str, asked: OpenRequests, reasons: dict[tuple[str, str], str]
 ) -> Iterator[LoggedRequest | str]:
     match = RESPONSE.search(line)
     if match is None:
         if RESPONSE_IDS.search(line) is None:
             yield TRUNCATED
         return
-    if match[2] == " (streaming delta)":
-        return
     log, name = unrotated_name(where.path), match[1]
+    if match[2] == " (streaming delta)":
+        if match[5] not in (None, "None"):
+            reasons[log, name] = match[5]
+            if len(reasons) > MAX_OPEN_REQUESTS:
+                del reasons[next(iter(reasons))]
+        return
+    reason = reasons.pop((log, name), match[5])
     prompt, adapter = asked.get((log, name)) or asked.get((log, f"{name}-0")) or ("", "")
     output: Any = _parse_text(match[3])
     if not isinstance(prompt, str):  # with an output as text, the token border may shift
@@ -137,7 +146,7 @@ def _vllm_response(
         return
     if not len(prompt):
         where.count_unread(NO_PROMPT)
-    yield LoggedRequest(prompt, output, name, model=adapter, finished=not is_cut_off(match[5]))
+    yield LoggedRequest(prompt, output, name, model=adapter, finished=not is_cut_off(reason))
 
 
 # SGLang.

@@ -149,6 +149,25 @@ def test_the_ids_of_an_answer_that_vllm_logs_too_are_no_cut_line(tmp_path):
     assert "truncated, or not from the server (1)" in said
 
 
+@pytest.mark.parametrize(("reason", "finished"), [("length", False), ("stop", True)])
+def test_a_streamed_answer_of_vllm_ends_as_its_last_part(tmp_path, reason, finished):
+    """Its whole text, as vLLM 0.33.0 logs it at level DEBUG, comes without the reason."""
+    begin = "INFO Generated response a (streaming"
+    write(
+        tmp_path / "a.log",
+        vllm("a", "q", "")[0],
+        f"{begin} delta) details: output_token_ids: [1]",
+        f"{begin} delta): output: 'on', finish_reason: None",
+        f"{begin} delta) details: output_token_ids: [2]",
+        f"{begin} delta): output: 'e', finish_reason: {reason}",
+        f"{begin} complete) details: output_token_ids: None",
+        f"{begin} complete): output: 'one', finish_reason: streaming_complete",
+    )
+    ((request,), said) = read(tmp_path)
+    assert (request.prompt, request.output, request.finished) == ("q", "one", finished)
+    assert "truncated" not in said
+
+
 def test_two_servers_that_share_an_id_keep_their_prompts(tmp_path):
     asked, _ = vllm("1", "q of a", "")
     _, answered = vllm("1", "", "answer of b")
