@@ -70,7 +70,7 @@ from ngramkit.formats.resumable_writer import recipe_text
 from ngramkit.formats.safetensors import sha256_of
 from ngramkit.gguf.model_folders import find_gguf
 from ngramkit.hub.push import push as upload, require_allow_private
-from ngramkit.remote.fetch import fetch, silence_client
+from ngramkit.remote.fetch import HubName, fetch, silence_client
 from ngramkit.remote.publishing import build_at, require_out
 from ngramkit.remote.url_cache import fetch_texts, upload_text
 from ngramkit.remote.urls import UrlFolder, as_path, as_url
@@ -475,7 +475,7 @@ def read_recipe(source: str) -> Recipe:
         corpus=corpora,
         parameters={**defaults, **parameters},
         summary=body.get("summary", ""),
-        destination=body.get("destination"),
+        destination=_destination(path, body),
         prune=_bytes_of_prune(path, kind, body),
         dedup=body.get("dedup"),
         exclude=_evaluation_sets(path, body.get("exclude", [])),
@@ -497,6 +497,15 @@ def _evaluation_sets(path: Path, names: list[str]) -> tuple[str, ...]:
 
 def _bytes_of_prune(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
     if "prune" not in body:
+def _destination(path: Path, body: Mapping[str, Any]) -> str | None:
+    if "destination" not in body:
+        return None
+    try:
+        return HubName.to_push(body["destination"])
+    except UsageError as error:
+        raise InputError(f"cannot read destination of {path}: {error}", error.hint) from error
+
+
         return None
     _check_table(path, "prune.", body["prune"], {"bytes": (str, int)}, required=("bytes",))
     if KINDS[kind].of_model:

@@ -138,6 +138,7 @@ def test_a_pinned_tokenizer_is_compared(tmp_path):
         ("corpus.join_turns = 1", "corpus.join_turns", "true or false"),
         ('kind = "history"', "TOML", "correct"),
         ("prune.size = 3", "unknown key prune.size", "known: bytes"),
+        ('destination = "me/name@v1"', "got 'me/name@v1'", "USER/NAME"),
         ('prune.bytes = "much"', "got 'much'", "like 4G"),
     ],
 )

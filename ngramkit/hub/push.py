@@ -239,7 +239,8 @@ def push(
             option=("create_pr", "revision", "tag", "squash"),
         )
     languages = _checked_languages(language)
-    fetched, name = fetch(path, reporter=reporter), HubName.parse(repository).repository
+    name = HubName.to_push(repository)
+    fetched = fetch(path, reporter=reporter)
     path = fetched.path
     if fetched.commit is None:
         require_no_links(path)

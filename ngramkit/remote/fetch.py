@@ -47,6 +47,18 @@ class HubName:
             )
         return cls(name, revision or None)
 
+    @classmethod
+    def to_push(cls, text: str) -> str:
+        """Return the repository. Raises UsageError for an invalid name, or one with a revision."""
+        name = cls.parse(text)
+        if name.revision is not None:
+            raise UsageError(
+                f"a repository to push to must be USER/NAME, got {text!r}",
+                "write USER/NAME, and name a branch by revision",
+                option="revision",
+            )
+        return name.repository
+
     def __str__(self) -> str:
         return self.repository + (f"@{self.revision}" if self.revision else "")
 

@@ -250,6 +250,7 @@ def test_a_tag_does_not_move(hub, shared, artifacts):
         ("hf_wrong", ["push", "{frozen}", "acme/our-x"], 4, "hf auth login"),
         (TOKEN, ["push", "{frozen}", "elsewhere/x"], 4, "refuses"),
         (TOKEN, ["push", "{frozen}", "our-x"], 2, "USER/NAME"),
+        (TOKEN, ["push", "{frozen}", "acme/our-x@v1"], 2, "name a branch by --revision"),
         (TOKEN, ["push", "{frozen}/..", "acme/our-x"], 3, "not an ngramkit artifact"),
         (TOKEN, ["pull", "acme/no-such"], 3, "the dataset acme/no-such"),
         (TOKEN, ["pull", "Skylion007/openwebtext"], 3, "not an ngramkit artifact"),
