@@ -183,10 +183,15 @@ class CacheOptions:
             speculative=self.speculative_token,
         )
         cache = cache_of(self.cache, options)
-        for field in fields(self)[1:] if cache is None else ():
-            if getattr(self, field.name) != field.default:
+        unused = {
+            "full": ("kv_bits", "kv_group", "kv_top_k", "kv_residual", "speculative_token"),
+            "low-bit": ("kv_top_k", "speculative_token"),
+        }
+        for field in fields(self):
+            given = getattr(self, field.name) != field.default
+            if given and field.name in unused.get(self.cache, ()):
                 raise UsageError(
-                    f"cannot use {field.name} with cache=full",
+                    f"cannot use {field.name} with cache={self.cache}",
                     "give cache=specache, or leave it out",
                     option=(field.name, "cache"),
                 )

@@ -143,6 +143,8 @@ decode --prompt x --model noweights              | noweights
 decode --prompt x --model encdec                 | encdec
 decode --prompt x --model badcfg                 |
 decode --prompt x --cache low-bit --kv-bits 1,2  | --kv-bits 2
+decode --prompt x --cache low-bit --kv-top-k 5   | --kv-top-k --cache
+decode --prompt x --cache low-bit --speculative-token drafter | --speculative-token --cache
 decode --prompt x --cache low-bit --kv-bits 1,2 --model demo.gguf | --kv-bits 2
 decode --prompt-file long.txt --model demo.gguf  | demo.gguf
 tokenize --corpus a.txt --model notok            | notok
