@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
+from ngramkit.basics.terminal_text import counts_text
 from ngramkit_cli.output import Output
 from ngramkit_cli.shared_options import (
     Force,
@@ -111,12 +112,11 @@ def export(
         max_ngrams=max_ngrams,
         gguf=gguf,
         u32=u32,
-        memory=int(memory) if memory else None,
+        memory=memory,
         force=force,
         reporter=out.reporter,
     )
-    said = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in done.counts.items())
-    out.show(f"{done.path}: {said}")
+    out.show(f"{done.path}: {counts_text(done.counts)}")
     out.result(done.path, source=str(done.source), to=done.to, private=done.private, **done.counts)
 
 

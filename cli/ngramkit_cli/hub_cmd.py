@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
+from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.terminal_text import counted, size_text
 from ngramkit_cli import completion
 from ngramkit_cli.output import Output
@@ -123,7 +124,7 @@ def pull(
     """
     done = ngramkit.pull(source, out_dir, reporter=out.reporter, force=force)
     where = f"{done.repository}@{done.revision}"
-    out.show(f"{done.path}: a {done.kind} of {where}, {size_text(done.bytes)}")
+    out.show(f"{done.path}: {a_kind(done.kind)} of {where}, {size_text(done.bytes)}")
     facts = {"kind": done.kind, "bytes": done.bytes, **done.counts}
     out.result(done.path, repository=done.repository, revision=done.revision, **facts)
 

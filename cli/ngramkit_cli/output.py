@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 import typer
 
 from ngramkit.basics.errors import NgramkitError, UsageError
-from ngramkit.basics.terminal_text import size_text, visible, without_secrets
+from ngramkit.basics.kinds import a_kind
+from ngramkit.basics.terminal_text import counts_text, size_text, visible, without_secrets
 from ngramkit_cli import screen
 from ngramkit_cli.errors import (
     EXIT_FAILED,
@@ -132,9 +133,11 @@ class Output:
     def made(self, artifact: Artifact, from_bytes: int | None = None) -> None:
         """Print a created artifact; `from_bytes` is the size before."""
         manifest, kind = artifact.manifest, artifact.kind
-        counts = ", ".join(f"{count:,} {name}" for name, count in manifest.counts.items())
+        counts = counts_text(manifest.counts)
         before = "" if from_bytes is None else f" of {size_text(from_bytes)}"
-        self.show(f"{artifact.where}: a {kind}, {counts}, {size_text(manifest.bytes)}{before}")
+        self.show(
+            f"{artifact.where}: {a_kind(kind)}, {counts}, {size_text(manifest.bytes)}{before}"
+        )
         smaller = {} if from_bytes is None else {"from_bytes": from_bytes}
         self.result(artifact.where, kind=kind, **manifest.counts, bytes=manifest.bytes, **smaller)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 # Control characters except tab and line feed, and bidi embeddings, overrides and isolates. Joiners
 # and the marks of a single letter's direction are needed for writing.
@@ -67,6 +67,16 @@ def join_some(names: Sequence[str]) -> str:
 
 def counted(count: int, what: str, plural: str | None = None) -> str:
     return f"{count:,} {what if count == 1 else plural or what + 's'}"
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Return counts with their names, which are in the plural.
+
+    >>> counts_text({"documents": 1, "tokens": 4789, "left_out": 0})
+    '1 document, 4,789 tokens, 0 left out'
+    """
+    names = {name.replace("_", " "): count for name, count in counts.items()}
+    return ", ".join(counted(count, name.removesuffix("s"), name) for name, count in names.items())
 
 
 def quoted(raw: bytes) -> str:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.arguments import check_types
-from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown
+from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown, require_between
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.models import chosen_model, is_gguf
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
+from ngramkit.builders.tokens import parse_memory
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.outputs import ARTIFACTS, require_fit_for_output
@@ -57,7 +58,7 @@ def export(
     max_ngrams: int | None = None,
     gguf: str | Path | None = None,
     u32: bool = False,
-    memory: int | None = None,
+    memory: int | str | None = None,
     reporter: Reporter = NOTEBOOK_BARS,
     force: bool = False,
 ) -> Exported:
@@ -69,7 +70,7 @@ def export(
         model: Whose tokenizer decodes text (default: the artifact's); for exllamav3 the folder of
             the model that it loads.
         dynamic, min_count, max_ngrams: See `exchange.llama_cpp`.
-        memory: Most bytes in memory, for llama.cpp and exllamav3.
+        memory: Most bytes in memory, or "4G", for llama.cpp and exllamav3.
         gguf: File that llama.cpp will run (PATH.gguf, hf:ID:FILE.gguf), to check its tokenizer.
         u32: See `exchange.rest_idx`.
 
@@ -87,8 +88,14 @@ def export(
         )
     if to != "rest-idx":
         _refuse_options("to", to, u32=u32)
+    if to not in ("llama.cpp", "exllamav3"):
+        _refuse_options("to", to, memory=memory)
     if to not in ("jsonl", "datasets", "parquet", "exllamav3"):
         _refuse_options("to", to, model=model)
+    for name, count in (("min_count", min_count), ("max_ngrams", max_ngrams)):
+        if count is not None:
+            require_between(name, count, 1)
+    memory = parse_memory(memory)
     artifact = source if isinstance(source, Artifact) else open_artifact(source, reporter=reporter)
     if out:
         path = Path(out)

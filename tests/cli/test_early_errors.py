@@ -223,6 +223,7 @@ export ds --to nope                              | nope
 export ds --to llama.cpp --u32                   | --u32 --to llama.cpp
 export ds --to llama.cpp --model demo            | --model --to llama.cpp
 export ds --to jsonl --out theirs                | theirs
+export ds --to jsonl --memory 1G                 | --memory --to jsonl
 export ds --to llama.cpp --out SYSTEM/x          | SYSTEM/x
 export ds --to llama.cpp --gguf none.gguf        | none.gguf
 export store --to llama.cpp                      | store
