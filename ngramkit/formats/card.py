@@ -277,8 +277,11 @@ def escaped_markdown(value: Any) -> str:
 
 
 def escaped_code(value: str) -> str:
-    shown = visible(value).replace("|", "\\|").replace("`", "'")
-    return f"`{shown or ' '}`"
+    """Return a code span, with a fence longer than any backticks inside."""
+    shown = visible(value).replace("|", "\\|") or " "
+    longest = max(map(len, re.findall("`+", shown)), default=0)
+    fence, pad = "`" * (longest + 1), " " if longest else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"
 
 
 def escaped_yaml(value: Any) -> str:

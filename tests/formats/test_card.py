@@ -159,8 +159,8 @@ def test_licences_and_opt_outs():
 
 
 def test_entries_keep_spaces_and_table_borders():
-    text = artifact_card(manifest(), [(" a|b", ["\n", "`x"], 1234)])
-    assert "| ` a\\|b` | 1,234 | `\\n` `'x` |" in text
+    text = artifact_card(manifest(), [(" a|b", ["\n", "`x", "a``b`"], 1234)])
+    assert "| ` a\\|b` | 1,234 | `\\n` `` `x `` ``` a``b` ``` |" in text
 
 
 def test_a_count_and_its_bound_are_two_rows():
