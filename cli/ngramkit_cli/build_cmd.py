@@ -181,15 +181,16 @@ def _documents_and_tokens(artifact: Artifact) -> str:
 def _print_result(artifact: Artifact, contents: str, out: Output, **counts: int) -> None:
     """Print the result; `counts` are extra JSON fields."""
     manifest = artifact.manifest
-    rate = manifest.counts["tokens"] / out.seconds
-    out.show(f"{artifact.where}: {contents}, {size_text(manifest.bytes)}, {rate:,.0f} tokens/s")
+    rate = round(manifest.counts["tokens"] / out.seconds) if out.reporter.worked else None
+    speed = "" if rate is None else f", {rate:,} tokens/s"
+    out.show(f"{artifact.where}: {contents}, {size_text(manifest.bytes)}{speed}")
     out.result(
         artifact.where,
         documents=manifest.counts["documents"],
         bad_records=manifest.corpus.get("bad_records", 0),
         tokens=manifest.counts["tokens"],
         bytes=manifest.bytes,
-        tokens_per_second=round(rate),
+        tokens_per_second=rate,
         peak_rss_bytes=peak_rss(),
         **counts,
     )

@@ -92,11 +92,15 @@ NARROW_COLUMNS = 70  # columns; narrower terminals show no figures next to a bar
 
 
 class QuietReporter(Reporter):
-    """The reporter of --quiet, which only records commits fetched from the Hub."""
+    """The reporter of --quiet, which only records commits fetched from the Hub, and any work."""
 
     def __init__(self) -> None:
+        self.worked = False
         self.revisions: dict[str, str] = {}  # hf:// source -> commit
         self._noted: set[str] = set()
+
+    def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
+        self.worked = True
 
     def _is_new(self, note: str) -> bool:
         new = note not in self._noted
@@ -125,6 +129,7 @@ class LineReporter(QuietReporter):
         self._ticker: threading.Thread | None = None
 
     def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
+        super().stage(name, total, unit)
         self._end_stage()
         self._name, self._unit, self._total = visible(name, NAME_WIDTH), unit, total
         self._done, self._started, self._counts = 0.0, time.monotonic(), {}
@@ -194,6 +199,7 @@ class BarReporter(QuietReporter):
         self._started = 0.0
 
     def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
+        super().stage(name, total, unit)
         if self._progress is None:
             self._progress = _new_bars()
             self._progress.start()

@@ -22,6 +22,8 @@ def test_a_token_store_becomes_a_datastore(tmp_path, token_store):
     assert done.json["bytes"] == sum(p.stat().st_size for p in (tmp_path / "d").glob("shard-*"))
     again = run(*words)
     assert (again.code, "up to date" in again.err) == (0, True)
+    assert done.json["tokens_per_second"] > 0
+    assert again.json["tokens_per_second"] is None
 
 
 def test_a_broken_row_stops_a_build_or_is_skipped_and_counted(tmp_path):
