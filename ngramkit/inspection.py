@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ngramkit.basics.arguments import check_types
+from ngramkit.basics.arguments import typed
 from ngramkit.basics.errors import NgramkitError, require_between
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
@@ -28,6 +28,7 @@ SHOWN_TOKENS = 40  # shown tokens of a document
 SHOWN_FOLLOWERS = 5  # shown continuations of a frequent phrase
 
 
+@typed
 def open_artifact(
     source: str | Path | Artifact,
     *,
@@ -77,6 +78,7 @@ class Inspection(Result):
     ids_only: str | None = None
 
 
+@typed
 def inspect(
     source: str | Path | Artifact,
     query: str | None = None,
@@ -93,7 +95,6 @@ def inspect(
     from ngramkit.corpus.tokenizer import load_tokenizer  # not needed to open an artifact
 
     require_between("top", top, 1)
-    check_types(str, query=query)
     artifact = open_artifact(source, reporter=reporter)
     try:
         tokenizer: TextTokenizer | None = load_tokenizer(model or artifact.tokenizer.id)
@@ -152,6 +153,7 @@ class Verified(Result):
     ok: bool = True
 
 
+@typed
 def verify(source: str | Path | Artifact, *, reporter: Reporter = NOTEBOOK_BARS) -> Verified:
     """Verify every checksum of an artifact and every invariant of its kind.
 

@@ -40,6 +40,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ngramkit.basics.arguments import typed
 from ngramkit.basics.errors import (
     ArtifactError,
     InputError,
@@ -155,6 +156,7 @@ class RecipeResult(Result):
     revision: str | None = None  # the pushed commit
 
 
+@typed
 def build(
     recipe: str | Path | Recipe,
     out: str | Path = ARTIFACTS,
@@ -495,8 +497,6 @@ def _evaluation_sets(path: Path, names: list[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _bytes_of_prune(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
-    if "prune" not in body:
 def _destination(path: Path, body: Mapping[str, Any]) -> str | None:
     if "destination" not in body:
         return None
@@ -506,6 +506,8 @@ def _destination(path: Path, body: Mapping[str, Any]) -> str | None:
         raise InputError(f"cannot read destination of {path}: {error}", error.hint) from error
 
 
+def _bytes_of_prune(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
+    if "prune" not in body:
         return None
     _check_table(path, "prune.", body["prune"], {"bytes": (str, int)}, required=("bytes",))
     if KINDS[kind].of_model:

@@ -40,7 +40,7 @@ WRONG_TYPES = [
     (lambda: ngramkit.tokenize(ONE, "demo", workers="4"), "workers"),
     (lambda: ngramkit.tokenize(ONE, "demo", "out", force="no"), "force"),
     (lambda: ngramkit.tokenize(ONE, 5), "model"),
-    (lambda: ngramkit.load_model(None), "model"),
+    (lambda: ngramkit.load_model(None), "name"),
     (lambda: ngramkit.build_frozen(ONE, model="demo", leader_len="2"), "leader_len"),
     (lambda: ngramkit.decode("a", temperature="hot"), "temperature"),
     (lambda: ngramkit.decode("a", max_new_tokens=3.5), "max_new_tokens"),
@@ -54,12 +54,27 @@ WRONG_TYPES = [
     (lambda: ngramkit.decode("a", reporter=None), "reporter"),
     (lambda: ngramkit.Sampling(temperature="hot"), "temperature"),
     (lambda: ngramkit.SpeCache(group="x"), "group"),
+    (lambda: ngramkit.SpeCache(bits=None), "bits"),
+    (lambda: ngramkit.SpeCache(top_k=[1, "x"]), "top_k"),
     (lambda: ngramkit.DecodeOptions(top_k=2.5), "top_k"),
     (lambda: ngramkit.KeepState(seed="x"), "seed"),
     (lambda: ngramkit.PastUse(5), "path"),
     (lambda: ngramkit.Question(1.5, "a", ["x"]), "id"),
     (lambda: ngramkit.replay("a.jsonl", chain="no"), "chain"),
     (lambda: ngramkit.push("mine", "a/b", private="no"), "private"),
+    (lambda: ngramkit.push("mine", "a/b", tag=1.5), "tag"),
+    (lambda: ngramkit.push("mine", None), "repository"),
+    (lambda: ngramkit.pull(Path("a/b")), "source"),
+    (lambda: ngramkit.search(5), "tokenizer"),
+    (lambda: ngramkit.export("mine", 5), "to"),
+    (lambda: ngramkit.export("mine", "llama.cpp", min_count="2"), "min_count"),
+    (lambda: ngramkit.import_(5, "rest-idx"), "file"),
+    (lambda: ngramkit.prune("mine", None), "bytes"),
+    (lambda: ngramkit.prune("mine", float("nan")), "bytes"),
+    (lambda: ngramkit.model_bigram("demo", k="3"), "k"),
+    (lambda: ngramkit.history_trim(5, tokens=5), "path"),
+    (lambda: ngramkit.list_(5), "folder"),
+    (lambda: ngramkit.warm(5), "drafter"),
     (lambda: ngramkit.history_forget("past", everything="no"), "everything"),
     (lambda: ngramkit.inspect("mine", 5), "query"),
     (lambda: ngramkit.drafters(5), "name must be a text, got 5"),
@@ -76,10 +91,38 @@ def test_a_value_of_another_type_is_a_type_error_that_names_it(call, said):
     assert re.search(rf"\b{said}\b", str(caught.value))
 
 
+PLAIN = {"int", "float", "bool", "str", "Path", "Reporter", "None"}
+CHECKED = {
+    (name, parameter.name)
+    for name in ngramkit.__all__
+    if inspect.isfunction(getattr(ngramkit, name))
+    for parameter in inspect.signature(getattr(ngramkit, name)).parameters.values()
+    if set(str(parameter.annotation).split(" | ")) <= PLAIN
+}
+
+
+@pytest.mark.parametrize(("name", "parameter"), sorted(CHECKED))
+def test_every_function_checks_the_types_of_its_parameters(name, parameter):
+    function = getattr(ngramkit, name)
+    needed = {
+        each.name: ""
+        for each in inspect.signature(function).parameters.values()
+        if each.default is each.empty and each.kind is not each.VAR_KEYWORD
+    }
+    with pytest.raises(TypeError, match=f"^{parameter} must be "):
+        function(**needed | {parameter: object()})
+
+
 def test_numbers_of_numpy_are_numbers():
     store = ngramkit.tokenize(ONE * 3, "demo", "out", limit=np.int64(2), sample=np.float32(1))
     assert store.manifest.counts["documents"] == 2
+    small = ngramkit.prune(ngramkit.build_datastore(store, "big"), np.int64(10**9), "small")
+    assert small.manifest.counts["documents"] == 2
+    table = ngramkit.model_unigram("demo", "table", k=np.int64(2)).table
+    assert table.manifest.parameters["k"] == 2
     assert ngramkit.Sampling(temperature=np.float64(0.5)).temperature == 0.5
+    cache = ngramkit.SpeCache(bits=np.array([1, 2]), top_k=np.int64(5))
+    assert (cache.bits, cache.top_k, type(cache.top_k)) == ((1, 2), 5, int)
     options = ngramkit.DecodeOptions(budget=np.int64(4), top_k=np.int32(0), seed=np.uint8(7))
     assert (options.budget, options.seed, type(options.seed)) == (4, 7, int)
 
@@ -103,6 +146,8 @@ REFUSED = [
     (lambda: ngramkit.history_merge([], "out"), "paths"),
     (lambda: ngramkit.merge("mine", "out"), "sources"),
     (lambda: ngramkit.SpeCache(group=0), "group"),
+    (lambda: ngramkit.push("mine", "a/b", language=5), "language"),
+    (lambda: ngramkit.open_artifact("mine", cache_size=-1), "-1"),
     (lambda: ngramkit.decode("a", stop=[5]), "stop"),
     (lambda: ngramkit.generate("demo", [1]), "'demo'"),
     (lambda: ngramkit.replay([{"prompt": "a"}], model="demo"), "answers"),
@@ -150,8 +195,6 @@ REFUSED = [
     (lambda: ngramkit.decode("a", cache={"bits": 2}), "cache"),
     (lambda: ngramkit.decode("a", show=5), "show"),
     (lambda: ngramkit.Conversation("demo", drafter="none", template="vicuna").ask(5), "prompt"),
-    (lambda: ngramkit.SpeCache(bits=None), "bits"),
-    (lambda: ngramkit.SpeCache(top_k="x"), "top_k"),
     (lambda: ngramkit.check_engine("vllm", model="demo", budget=0), "budget"),
     (lambda: ngramkit.forecast("a.jsonl", pass_cost={}), "curve"),
     (lambda: ngramkit.history_import("a.jsonl", "out", columns={5: 6}), "columns"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ngramkit.basics.arguments import typed
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.builders.model_table import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ngramkit.formats.model_unigram import ModelUnigram
 
 
+@typed
 def model_bigram(
     model: str | Path | LanguageModel | None = None,
     out: str | Path | None = None,
@@ -61,6 +63,7 @@ def model_bigram(
     return _build_table("bigram", build_model_bigram, pending, out, options, reporter, force)
 
 
+@typed
 def model_unigram(
     model: str | Path | LanguageModel | None = None,
     out: str | Path | None = None,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ngramkit.basics.arguments import typed
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -22,6 +23,7 @@ from ngramkit.remote.publishing import build_at, require_out
 PROMPT_CONTEXT = 8  # tokens of the prompt, for an answer's first n-grams
 
 
+@typed
 def prune(
     source: str | Path | Artifact,
     bytes: int | str,

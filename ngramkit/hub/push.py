@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.arguments import check_types
+from ngramkit.basics.arguments import typed
 from ngramkit.basics.errors import (
     ArtifactError,
     NetworkError,
     NgramkitError,
     UsageError,
     hub_errors,
+    require_list,
 )
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.limits import LIMITS
@@ -195,6 +196,7 @@ class Pushed(Result):
     pull_request: str | None = None
 
 
+@typed
 def push(
     path: str | Path,
     repository: str,
@@ -230,8 +232,6 @@ def push(
     public or holds another kind; NetworkError without a login or if the Hub refuses; ArtifactError
     if a file differs from the manifest.
     """
-    check_types(bool, private=private, create_pr=create_pr, squash=squash)
-    check_types(bool, dry_run=dry_run, force=force, allow_private=allow_private)
     if create_pr and (revision or tag or squash):
         raise UsageError(
             "cannot combine create_pr with revision, tag or squash",
@@ -430,7 +430,8 @@ def _frequent_entries(artifact: Artifact, decode: Callable[[list[int]], str]) ->
 
 def _checked_languages(given: str | Sequence[str]) -> list[str]:
     """Return the codes. Raises UsageError for anything else."""
-    codes = [given] if isinstance(given, str) else list(given)
+    codes = [given] if isinstance(given, str) else given
+    require_list("language", codes)
     for code in codes:
         if not isinstance(code, str) or not LANGUAGE.fullmatch(code):
             raise UsageError(
@@ -438,7 +439,7 @@ def _checked_languages(given: str | Sequence[str]) -> list[str]:
                 "give en, de or zh, for example",
                 option="language",
             )
-    return codes
+    return list(codes)
 
 
 def _known_languages(api: Any, there: Repository | None, corpus: dict[str, Any]) -> list[str]:

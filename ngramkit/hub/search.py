@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from ngramkit.basics.arguments import typed
 from ngramkit.basics.errors import NgramkitError, UsageError, hint_for_unknown, hub_errors
 from ngramkit.basics.limits import LIMITS, SHA256
 from ngramkit.basics.models import HUB_IDS, resolve_model
@@ -35,8 +37,12 @@ class HubArtifact(Result):
     problem: str = ""
 
 
+@typed
 def search(
-    tokenizer: str | None = None, kind: str | None = None, *, reporter: Reporter = NOTEBOOK_BARS
+    tokenizer: str | Path | None = None,
+    kind: str | None = None,
+    *,
+    reporter: Reporter = NOTEBOOK_BARS,
 ) -> Rows[HubArtifact]:
     """Return the artifacts on the Hub, optionally for one tokenizer or of one kind.
 
@@ -47,8 +53,9 @@ def search(
         raise UsageError(
             f"unknown kind {kind!r}", hint_for_unknown(kind, CLASS_OF_KIND), option="kind"
         )
-    if tokenizer is not None and tokenizer.startswith((".", "/", "~")):
-        resolve_model(tokenizer)
+    if tokenizer is not None:
+        local = isinstance(tokenizer, Path) or tokenizer.startswith((".", "/", "~"))
+        tokenizer = str(resolve_model(tokenizer) if local else tokenizer)
     from huggingface_hub import constants
     from huggingface_hub.utils import build_hf_headers, paginate  # type: ignore[attr-defined]
 

@@ -24,6 +24,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from ngramkit.basics.arguments import typed
 from ngramkit.basics.cache import private_folder
 from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.basics.limits import LIMITS, SHA256
@@ -46,6 +47,7 @@ Entry = tuple[str, FileRecord]  # a file's name and its manifest record
 _chosen: ContextVar[tuple[Path | None, int | None]] = ContextVar("cache", default=(None, None))
 
 
+@typed
 @contextmanager
 def using_cache(folder: str | Path | None = None, size: int | str | None = None) -> Iterator[None]:
     """Cache remote files in `folder`, at most `size` bytes (or "20G"), inside the with block.
@@ -58,7 +60,7 @@ def using_cache(folder: str | Path | None = None, size: int | str | None = None)
         raise InputError(
             f"the cache must be a folder, got {folder}", "give another", option=_OPTION
         )
-    bound = parse_size(size) if isinstance(size, str) else size
+    bound = None if size is None else parse_size(str(size))
     before = _chosen.get()
     bound = before[1] if bound is None else bound
     token = _chosen.set((Path(folder) if folder else before[0], bound))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ngramkit.basics.arguments import check_fields
+from ngramkit.basics.arguments import check_fields, check_type
 from ngramkit.basics.errors import UsageError, hint_for_unknown, require_between
 
 BITS = (1, 2)
@@ -39,6 +39,10 @@ class SpeCache:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for name in ("bits", "top_k"):
+            given = getattr(self, name)
+            plain = tuple(check_type(name, each, [int]) for each in _as_sequence(given))
+            object.__setattr__(self, name, plain if isinstance(given, Iterable) else plain[0])
         for bits in _as_sequence(self.bits):
             if bits not in BITS:
                 raise UsageError(f"bits must be 1 or 2, got {bits!r}", option="bits")
@@ -49,7 +53,7 @@ class SpeCache:
                 f"group must be a multiple of {PER_BYTE}, got {self.group}", option="group"
             )
         pairs = _as_sequence(self.top_k)
-        if not pairs or not all(isinstance(k, int) and k >= 0 for k in pairs):
+        if not pairs or min(pairs) < 0:
             raise UsageError(f"top_k must be 0 or more, got {self.top_k!r}", option="top_k")
         if self.speculative not in ("model", "drafter"):
             raise UsageError(
@@ -109,4 +113,4 @@ def require_no_drafts(options: SpeCache, drafter: object) -> None:
 
 
 def _as_sequence(value: int | Sequence[int]) -> Sequence[int]:
-    return value if isinstance(value, list | tuple) else [value]  # type: ignore[list-item]
+    return [*value] if isinstance(value, Iterable) and not isinstance(value, str) else [value]
