@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ngramkit.basics.arguments import typed
 from ngramkit.basics.errors import ArtifactError, UsageError, given_paths
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.terminal_text import counted
@@ -50,7 +49,6 @@ class Removed(Result):
     bytes: int
 
 
-@typed
 def list_(folder: str | Path = ARTIFACTS) -> Rows[ListedArtifact]:
     """Return the artifacts and unfinished builds of `folder` and its automatic/, by name."""
     above = Path(folder)
@@ -62,7 +60,6 @@ def list_(folder: str | Path = ARTIFACTS) -> Rows[ListedArtifact]:
     return Rows(sorted(listed, key=lambda each: each.name))
 
 
-@typed
 def rm(names: str | Path | Sequence[str | Path], folder: str | Path = ARTIFACTS) -> Rows[Removed]:
     """Delete artifacts, unfinished builds and exports for transformers in `folder`.
 

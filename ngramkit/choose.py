@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ngramkit.basics.arguments import typed
 from ngramkit.basics.errors import (
     ArtifactError,
     InputError,
@@ -160,7 +159,6 @@ class DrafterChoice:
         return f"<DrafterChoice {self.label} over {join_some(self.names) or 'the live context'}>"
 
 
-@typed
 def choose_drafter(
     drafter: str | Drafter | Callable[[], Drafter] | None = None,
     tokenizer: Any = None,

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ngramkit.basics.arguments import typed
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import NgramkitError, require_between
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
@@ -28,7 +28,6 @@ SHOWN_TOKENS = 40  # shown tokens of a document
 SHOWN_FOLLOWERS = 5  # shown continuations of a frequent phrase
 
 
-@typed
 def open_artifact(
     source: str | Path | Artifact,
     *,
@@ -78,7 +77,6 @@ class Inspection(Result):
     ids_only: str | None = None
 
 
-@typed
 def inspect(
     source: str | Path | Artifact,
     query: str | None = None,
@@ -95,6 +93,7 @@ def inspect(
     from ngramkit.corpus.tokenizer import load_tokenizer  # not needed to open an artifact
 
     require_between("top", top, 1)
+    check_types(str, query=query)
     artifact = open_artifact(source, reporter=reporter)
     try:
         tokenizer: TextTokenizer | None = load_tokenizer(model or artifact.tokenizer.id)
@@ -153,7 +152,6 @@ class Verified(Result):
     ok: bool = True
 
 
-@typed
 def verify(source: str | Path | Artifact, *, reporter: Reporter = NOTEBOOK_BARS) -> Verified:
     """Verify every checksum of an artifact and every invariant of its kind.
 

@@ -40,7 +40,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.arguments import typed
 from ngramkit.basics.errors import (
     ArtifactError,
     InputError,
@@ -156,7 +155,6 @@ class RecipeResult(Result):
     revision: str | None = None  # the pushed commit
 
 
-@typed
 def build(
     recipe: str | Path | Recipe,
     out: str | Path = ARTIFACTS,

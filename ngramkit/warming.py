@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.basics.arguments import typed
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.machine import worker_count
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -66,7 +65,6 @@ class Warmed(Result):
     seconds: float
 
 
-@typed
 def warm(
     drafter: str = ALL,
     *,

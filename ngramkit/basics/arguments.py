@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import wraps
-from inspect import signature
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -49,35 +48,8 @@ def renamed(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return refusing
 
 
-def typed(function: Callable[P, T]) -> Callable[P, T]:
-    """Let a function check its arguments by their annotations; numpy's numbers become Python's.
-
-    >>> def trim(tokens: "int | None" = None): ...
-    >>> typed(trim)("5")
-    Traceback (most recent call last):
-    TypeError: tokens must be a whole number, got '5'
-    """
-    taking = signature(function)
-    kinds = {name: _kinds(parameter.annotation) for name, parameter in taking.parameters.items()}
-
-    @wraps(function)
-    def checked(*values: P.args, **named: P.kwargs) -> T:
-        try:
-            given = taking.bind(*values, **named)
-        except TypeError:
-            return function(*values, **named)  # Python's error names the function
-        for name, value in given.arguments.items():
-            given.arguments[name] = _check_annotated(name, value, kinds[name])
-        return function(*given.args, **given.kwargs)
-
-    return checked
-
-
 def check_type(name: str, value: Any, kinds: Sequence[type]) -> Any:
-    """Return the value of the parameter `name`; numpy's numbers become Python's, 3.0 an int."""
-    whole = int in kinds and float not in kinds and isinstance(value, Real)
-    if whole and not isinstance(value, bool) and float(value).is_integer():
-        return int(value)
+    """Return the value of the parameter `name`; numpy's numbers become Python's."""
     taken = tuple(ACCEPTED_TYPES[kind][0] for kind in kinds)
     # bool is a subclass of int.
     if not isinstance(value, taken) or (isinstance(value, bool) and bool not in kinds):
@@ -86,6 +58,12 @@ def check_type(name: str, value: Any, kinds: Sequence[type]) -> Any:
     if isinstance(value, Real) and not isinstance(value, int | float):
         return int(value) if isinstance(value, Integral) else float(value)
     return value
+
+
+def check_types(kind: type, **values: Any) -> list[Any]:
+    return [
+        None if value is None else check_type(name, value, [kind]) for name, value in values.items()
+    ]
 
 
 def check_fields(options: Any) -> None:
@@ -97,18 +75,8 @@ def check_fields(options: Any) -> None:
         value, names = getattr(options, field.name), str(field.type).split(" | ")
         if names[0].startswith("Sequence[") and len(names) == 1:
             require_list(field.name, value)
-        plain = _check_annotated(field.name, value, _kinds(field.type))
+        if not BY_NAME.keys() >= set(names) - {"None"} or (value is None and "None" in names):
+            continue
+        plain = check_type(field.name, value, [BY_NAME[name] for name in names if name != "None"])
         if plain is not value:
             object.__setattr__(options, field.name, plain)
-
-
-def _kinds(annotation: Any) -> Sequence[type | None]:
-    """Return the types of an annotation as it is written; none if one of them is not checked."""
-    names = str(annotation).split(" | ")
-    return [BY_NAME.get(name) for name in names] if {*names} <= {*BY_NAME, "None"} else []
-
-
-def _check_annotated(name: str, value: Any, kinds: Sequence[type | None]) -> Any:
-    if not kinds or (value is None and None in kinds):
-        return value
-    return check_type(name, value, [kind for kind in kinds if kind is not None])

@@ -7,7 +7,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from ngramkit.basics.arguments import typed
 from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
@@ -135,7 +134,6 @@ class ModelRef:
         return cls(name, id_, str(file), None, True)
 
 
-@typed
 def resolve_model(name: str | Path, revision: str | None = None) -> str:
     """Return the name for transformers: a folder, or a Hub id without its revision.
 
@@ -202,7 +200,6 @@ def named_model(name: str | Path | None, reporter: Reporter) -> ModelRef:
     return ModelRef.of(chosen.name)
 
 
-@typed
 def use(model: str | Path | None = None, *, unset: bool = False) -> ChosenModel:
     """Set the user's default model, and return the default.
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.arguments import typed
 from ngramkit.basics.errors import InputError, UsageError, given_paths
 from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.results import Tabular
@@ -72,7 +71,6 @@ class PassCost(Tabular):
         return f"<PassCost of {self.profile.model or 'a server'}, {self.cost:.2f}: {self.path}>"
 
 
-@typed
 def pass_cost(
     files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str],

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.basics.arguments import typed
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, require_between
 from ngramkit.basics.machine import free_memory, worker_count
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -52,7 +52,6 @@ MIN_SHARD_TOKENS = 1 << 16
 MIN_SPLIT_TOKENS = 1 << 20  # a smaller corpus is one shard
 
 
-@typed
 def build_datastore(
     source: TokenSource,
     out: str | Path | None = None,
@@ -101,6 +100,9 @@ def build_datastore(
         name=name, sample=sample, seed=seed, limit=limit, licenses=licenses, exclude=exclude,
         dedup=dedup, max_document=max_document, skip_bad=skip_bad, private=private,
     )  # fmt: skip
+    shard_tokens, workers = check_types(int, shard_tokens=shard_tokens, workers=workers)
+    check_types(bool, eos=eos)
+    check_types(Reporter, reporter=reporter)
     memory = parse_memory(memory)
     require_out(out, Datastore.kind, force=force)
     if shard_tokens is not None:

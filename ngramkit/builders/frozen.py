@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.basics.arguments import typed
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, require_between
 from ngramkit.basics.machine import free_memory, worker_count
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -61,7 +61,6 @@ PIECE: Layout = {
 }
 
 
-@typed
 def build_frozen(
     source: TokenSource,
     out: str | Path | None = None,
@@ -113,7 +112,13 @@ def build_frozen(
         name=name, sample=sample, seed=seed, limit=limit, licenses=licenses, exclude=exclude,
         dedup=dedup, max_document=max_document, skip_bad=skip_bad, private=private,
     )  # fmt: skip
-    table = FrozenParameters(leader_len, leaders, follower_len, followers)
+    numbers = check_types(
+        int, leader_len=leader_len, leaders=leaders, follower_len=follower_len, followers=followers
+    )
+    check_types(int, workers=workers)
+    check_types(bool, eos=eos)
+    check_types(Reporter, reporter=reporter)
+    table = FrozenParameters(*numbers)
     memory = parse_memory(memory)
     table.validate()
     require_out(out, FrozenTable.kind, force=force)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.basics.arguments import typed
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError, require_list
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -57,7 +57,6 @@ Ngram = tuple[int, ...]
 Range = tuple[Ngram | None, Ngram | None]  # [first, second); None is unbounded
 
 
-@typed
 def merge(
     sources: Sequence[str | Path | Artifact],
     out: str | Path,
@@ -78,6 +77,7 @@ def merge(
     Raises UsageError if the artifacts cannot be merged, ArtifactError if their tokenizers differ.
     """
     require_list("sources", sources)
+    check_types(Reporter, reporter=reporter)
     parts = [fetch_artifact(source, reporter=reporter) for source in sources]
     memory = parse_memory(memory)
     _require_mergeable(parts, memory)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.basics.arguments import typed
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import named_model
@@ -61,7 +61,6 @@ Text = AnyCorpus | Openable
 TokenSource = TokenStore | Text
 
 
-@typed
 def tokenize(
     corpus: Text,
     model: str | Path | TextTokenizer | None = None,
@@ -108,6 +107,9 @@ def tokenize(
         name=name, sample=sample, seed=seed, limit=limit, licenses=licenses, exclude=exclude,
         dedup=dedup, max_document=max_document, skip_bad=skip_bad, private=private,
     )  # fmt: skip
+    shard_tokens, workers = check_types(int, shard_tokens=shard_tokens, workers=workers)
+    check_types(bool, eos=eos)
+    check_types(Reporter, reporter=reporter)
     require_between("shard_tokens", shard_tokens, 1)
     require_out(out, TokenStore.kind, force=force)
     with open_executor(executor, ray_address, workers, reporter) as runner:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.arguments import check_fields, typed
+from ngramkit.basics.arguments import check_fields
 from ngramkit.basics.errors import (
     InputError,
     UsageError,
@@ -163,7 +163,6 @@ def refuse_text_options(given: Iterable[str]) -> None:
         )
 
 
-@typed
 def open_corpus(
     corpus: Openable,
     *,

@@ -20,7 +20,6 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import Tokenizer
 
-from ngramkit.basics.arguments import typed
 from ngramkit.basics.cache import TextCache
 from ngramkit.basics.errors import BadRecordError, InputError, from_hub, hub_errors, reason
 from ngramkit.basics.limits import LIMITS, SHA256
@@ -244,7 +243,6 @@ def find_files(model: ModelRef) -> TokenizerFiles:
     return TokenizerFiles(source, folder, contents)
 
 
-@typed
 def load_tokenizer(
     model: str | Path | ModelRef, revision: str | None = None, *, trust_remote_code: bool = False
 ) -> TextTokenizer:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngramkit.basics.arguments import typed
 from ngramkit.basics.errors import NgramkitError, require_between
 from ngramkit.basics.machine import require_package
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -56,7 +55,6 @@ class Calibration(Tabular):
         return f"<Calibration of {p.model} on {device_text(p.device)}, {p.dtype}: {self.path}>"
 
 
-@typed
 def calibrate(
     model: str | Path | LanguageModel | None = None,
     *,

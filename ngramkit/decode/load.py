@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from ngramkit.basics.arguments import typed
 from ngramkit.basics.errors import InputError, NgramkitError, UsageError, first_line, from_hub
 from ngramkit.basics.limits import FILE_NAME
 from ngramkit.basics.models import ModelRef
@@ -70,7 +69,6 @@ def context_of(model: Any) -> int | None:
     return None if limit is None else int(limit)
 
 
-@typed
 def load_model(
     name: str | Path,
     *,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.basics.arguments import typed
+from ngramkit.basics.arguments import check_type, check_types
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.builders.model_table import (
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ngramkit.formats.model_unigram import ModelUnigram
 
 
-@typed
 def model_bigram(
     model: str | Path | LanguageModel | None = None,
     out: str | Path | None = None,
@@ -49,6 +48,7 @@ def model_bigram(
     `model` is a name or the result of `load_model`, which describes its placement; other options
     and errors are as in `builders.model_bigram.build_model_bigram`.
     """
+    k, width = check_types(int, k=k, width=width)
     require_bigram_options(k, width, prefix, extend)
     require_out(out, "model-bigram", force=force)
     from ngramkit.builders.model_bigram import build_model_bigram
@@ -63,7 +63,6 @@ def model_bigram(
     return _build_table("bigram", build_model_bigram, pending, out, options, reporter, force)
 
 
-@typed
 def model_unigram(
     model: str | Path | LanguageModel | None = None,
     out: str | Path | None = None,
@@ -81,6 +80,7 @@ def model_unigram(
 
     As `model_bigram`; `k` and `rule` as in `builders.model_unigram.build_model_unigram`.
     """
+    k = check_type("k", k, [int])
     require_unigram_options(k, rule)
     require_out(out, "model-unigram", force=force)
     from ngramkit.builders.model_unigram import build_model_unigram

@@ -7,7 +7,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.basics.arguments import typed
+from ngramkit.basics.arguments import check_type
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.kinds import KIND_OF_ROLE, TABLES, a_kind
 from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 
-@typed
 def load_drafter(
     name: str,
     artifacts: Sources | Sequence[Given] | Given = (),
@@ -45,6 +44,7 @@ def load_drafter(
     a missing source, ArtifactError for an unreadable artifact, a wrong kind or different
     tokenizers.
     """
+    check_type("name", name, [str])
     if past is not None and not hasattr(past, "refresh"):
         raise UsageError(
             f"past must be PastRequests, got {past!r:.60}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ngramkit.basics.arguments import check_type
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import UsageError, hint_for_unknown
 from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit.basics.results import Result, Rows
@@ -114,7 +114,7 @@ DRAFTERS = {
 
 
 def drafter_entry(name: str) -> Entry:
-    check_type("name", name, [str])
+    check_types(str, name=name)
     if name in DRAFTERS:
         return DRAFTERS[name]
     raise UsageError(f"unknown drafter {name!r}", hint_for_unknown(name, DRAFTERS))

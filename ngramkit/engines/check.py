@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.basics.arguments import renamed, typed
+from ngramkit.basics.arguments import check_type, renamed
 from ngramkit.basics.errors import (
     InputError,
     NgramkitError,
@@ -119,7 +119,6 @@ class CheckedEngine(Result):
 
 
 @renamed(tokens="budget")
-@typed
 def check_engine(
     engine: str,
     *,
@@ -297,6 +296,7 @@ def vllm_modes() -> Iterator[CheckedMode]:
 
 
 def require_engine(engine: str) -> None:
+    check_type("engine", engine, [str])
     if engine not in ENGINES:
         raise UsageError(
             f"unknown engine {engine!r}", hint_for_unknown(engine, ENGINES), option="engine"

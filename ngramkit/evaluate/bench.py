@@ -9,7 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ngramkit.basics.arguments import typed
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import OtherPrograms, busy_note, require_package
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -64,7 +64,6 @@ NOT_OPTIONS = ("reporter", "force")
 Budget = int | Literal["auto"]  # of a contestant; 0: the benchmark's
 
 
-@typed
 def bench(
     questions: str | Path | Sequence[Question] | None = None,
     model: str | Path | LanguageModel | None = None,
@@ -113,6 +112,7 @@ def bench(
         drafters = list(drafters)
     given = {name: value for name, value in locals().items() if name not in NOT_OPTIONS}
     listed = listed_drafters(drafters)
+    check_types(bool, force=force)
     names = [each for each in listed if each != BASELINE_DRAFTER] if listed else DEFAULT_DRAFTERS
     ways = list(dict.fromkeys(filter(is_transformers, names)))
     asked = asked_drafters(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.basics.arguments import renamed, typed
+from ngramkit.basics.arguments import renamed
 from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import chosen_model
@@ -45,7 +45,6 @@ STEADY_STATE_OUTPUT_SHARE = 0.5  # minimum share of the output tokens in the cou
 
 
 @renamed(tokens="budgets")
-@typed
 def forecast(
     files: str | Path | Sequence[str | Path] | Sequence[Record],
     *,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.basics.arguments import typed
+from ngramkit.basics.arguments import check_type
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -23,7 +23,6 @@ from ngramkit.remote.publishing import build_at, require_out
 PROMPT_CONTEXT = 8  # tokens of the prompt, for an answer's first n-grams
 
 
-@typed
 def prune(
     source: str | Path | Artifact,
     bytes: int | str,
@@ -42,7 +41,7 @@ def prune(
     artifact's own text), read with `model` (default: the artifact's) and `template`. `out`: default
     next to the artifact. Raises UsageError for other kinds, and for `bytes` that are too few.
     """
-    size = parse_size(bytes) if isinstance(bytes, str) else bytes
+    size = parse_size(bytes) if isinstance(bytes, str) else check_type("bytes", bytes, [int])
     require_template(template)
     artifact = fetch_artifact(source, reporter=reporter)
     place = out or f"{default_output(source)}-{bytes}"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngramkit.basics.arguments import typed
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
@@ -63,7 +62,6 @@ class Recording(Result):
         return f"<Recording {self.path}: {self.answers:,} answers, {self.rows:,} contexts>"
 
 
-@typed
 def record(
     questions: str | Path | Sequence[Question] | None = None,
     model: str | Path | LanguageModel | None = None,

@@ -9,7 +9,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.arguments import check_fields, renamed, typed
+from ngramkit.basics.arguments import check_fields, check_types, renamed
 from ngramkit.basics.errors import UsageError, require_between, require_list
 from ngramkit.basics.machine import require_package
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -103,7 +103,6 @@ def _with_evidence(record: Record, place_of: Callable[[int], int]) -> Record:
 
 
 @renamed(oracle="evidence")
-@typed
 def replay(
     answers: str | Path | Sequence[str | Path] | Sequence[Record] | None = None,
     questions: str | Path | None = None,
@@ -171,6 +170,7 @@ def replay(
             "leave out the others",
             option="artifacts",
         )
+    check_types(bool, chain=chain, drop_leaked=drop_leaked)
     budgets = _distinct_budgets(budgets)
     if limit is not None:
         require_between("limit", limit, 1)

@@ -19,7 +19,7 @@ from itertools import chain, count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.basics.arguments import typed
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
@@ -62,7 +62,6 @@ class SelfCorpus(Result):
         return f"<SelfCorpus {self.path}: {self.answers:,} answers, {self.tokens:,} tokens>"
 
 
-@typed
 def self_corpus(
     questions: str | Path | Sequence[Question] | None = None,
     model: str | Path | LanguageModel | None = None,
@@ -92,6 +91,7 @@ def self_corpus(
     """
     require_between("max_new_tokens", max_new_tokens, 1)
     require_between("batch", batch, 1, 4096)
+    check_types(bool, force=force)
     require_template(template)
     require_questions(questions)
     if out is not None:

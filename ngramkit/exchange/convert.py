@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.arguments import typed
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown, require_between
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.models import chosen_model, is_gguf
@@ -47,7 +47,6 @@ class Exported(Result):
     private: bool = False  # made of private texts
 
 
-@typed
 def export(
     source: str | Path | Artifact,
     to: str,
@@ -78,6 +77,7 @@ def export(
     Raises UsageError for an unknown format or an unsupported artifact or option, ArtifactError for
     a `gguf` with another tokenizer.
     """
+    check_types(bool, dynamic=dynamic, u32=u32, force=force)
     if to not in EXPORT_ENDINGS:
         raise UsageError(
             f"unknown format {to!r}", hint_for_unknown(to, EXPORT_ENDINGS), option="to"
@@ -181,7 +181,6 @@ def _refuse_options(parameter: str, format: str, **options: Any) -> None:
             )
 
 
-@typed
 def import_(
     file: str | Path,
     origin: str,

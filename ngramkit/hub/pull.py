@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ngramkit.basics.arguments import typed
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import ArtifactError, UsageError, hub_errors
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
@@ -39,7 +39,6 @@ class Pulled(Result):
         return open_artifact_folder(self.path)
 
 
-@typed
 def pull(
     source: str,
     out: str | Path | None = None,
@@ -54,6 +53,7 @@ def pull(
     requests; NetworkError if the Hub refuses or is unreachable; ArtifactError for a missing or
     damaged artifact.
     """
+    check_types(bool, force=force)
     name = HubName.parse(source)
     out = Path(out) if out is not None else ARTIFACTS / name.repository.partition("/")[2]
     if out.exists() and not force:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.arguments import typed
+from ngramkit.basics.arguments import check_type, check_types
 from ngramkit.basics.errors import (
     ArtifactError,
     NetworkError,
@@ -196,7 +196,6 @@ class Pushed(Result):
     pull_request: str | None = None
 
 
-@typed
 def push(
     path: str | Path,
     repository: str,
@@ -232,6 +231,10 @@ def push(
     public or holds another kind; NetworkError without a login or if the Hub refuses; ArtifactError
     if a file differs from the manifest.
     """
+    check_types(bool, private=private, create_pr=create_pr, squash=squash)
+    check_types(bool, dry_run=dry_run, force=force, allow_private=allow_private)
+    check_types(str, revision=revision, tag=tag)
+    check_type("repository", repository, [str])
     if create_pr and (revision or tag or squash):
         raise UsageError(
             "cannot combine create_pr with revision, tag or squash",

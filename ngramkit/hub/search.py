@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.arguments import typed
 from ngramkit.basics.errors import NgramkitError, UsageError, hint_for_unknown, hub_errors
 from ngramkit.basics.limits import LIMITS, SHA256
 from ngramkit.basics.models import HUB_IDS, resolve_model
@@ -37,7 +36,6 @@ class HubArtifact(Result):
     problem: str = ""
 
 
-@typed
 def search(
     tokenizer: str | Path | None = None,
     kind: str | None = None,

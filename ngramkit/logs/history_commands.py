@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ngramkit.basics.arguments import typed
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import (
     InputError,
     UsageError,
@@ -58,9 +58,9 @@ class HistoryContents(Result):
     private: bool = False
 
 
-@typed
 def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
     """Return a history's sizes, and the texts of its `last` newest requests."""
+    check_types(int, last=last)
     require_between("last", last, 0)
     opened = History.open(path)
     reading = opened.log.read()
@@ -113,7 +113,6 @@ class ImportedHistory(Result):
     tokens: int
 
 
-@typed
 def history_import(
     files: Files,
     out: str | Path,
@@ -144,6 +143,7 @@ def history_import(
     Raises InputError for unreadable files or no request, ArtifactError for another tokenizer's
     history; nothing is added then.
     """
+    check_types(bool, prompts=prompts)
     if tokens is not None:
         require_between("tokens", tokens, 1)
     require_no_other(Path(out))
@@ -183,7 +183,6 @@ def history_import(
     return ImportedHistory(Path(out), imported, total, dropped, size.requests, size.tokens)
 
 
-@typed
 def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     """Merge histories into a new one, the newest requests of each last.
 
@@ -201,17 +200,16 @@ def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     return HistorySize.of(*merge_histories([History.open(path) for path in given], Path(out)))
 
 
-@typed
 def history_trim(path: str | Path, tokens: int) -> HistorySize:
     """Drop the oldest requests so that at most `tokens` remain.
 
     Damaged bytes are moved to requests.damaged. Running processes see the change.
     """
+    check_types(int, tokens=tokens)
     history = History.open(path)
     return HistorySize.of(history, *keep_newest_requests(history, tokens))
 
 
-@typed
 def history_forget(
     path: str | Path, *, text: str | None = None, everything: bool = False
 ) -> HistorySize:
@@ -221,6 +219,7 @@ def history_forget(
     see the change after a restart. Raises UsageError unless exactly one of `text` and `everything`
     is given, InputError if the tokenizer cannot be loaded.
     """
+    check_types(bool, everything=everything)
     both = ("text", "everything")
     if text and everything:
         raise UsageError("cannot use text with everything", "Give one of them.", option=both)

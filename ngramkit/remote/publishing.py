@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar, cast
 
+from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import ArtifactError, InputError, NgramkitError, UsageError
 from ngramkit.basics.machine import Lock
 from ngramkit.basics.progress import SILENT, Reporter
@@ -46,6 +47,8 @@ UPLOADS_FILE = "uploads.json"  # lists the uploaded files, next to the work fold
 
 def require_out(out: str | Path | None, kind: str | None = None, *, force: bool = False) -> None:
     """Raise early what `build_at` would raise about `out` for an artifact of `kind`."""
+    check_types(Path, out=out)
+    check_types(bool, force=force)
     url = None if out is None else as_url(out)
     if url is not None or (out is not None and re.match(r"hf:/", str(out), re.IGNORECASE)):
         require_whole_writes(url or str(out))

@@ -24,7 +24,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ngramkit.basics.arguments import typed
 from ngramkit.basics.cache import private_folder
 from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.basics.limits import LIMITS, SHA256
@@ -47,7 +46,6 @@ Entry = tuple[str, FileRecord]  # a file's name and its manifest record
 _chosen: ContextVar[tuple[Path | None, int | None]] = ContextVar("cache", default=(None, None))
 
 
-@typed
 @contextmanager
 def using_cache(folder: str | Path | None = None, size: int | str | None = None) -> Iterator[None]:
     """Cache remote files in `folder`, at most `size` bytes (or "20G"), inside the with block.
