@@ -28,6 +28,7 @@ def effects_of_sglang_options(read: GivenOptions, config: DraftConfig | None) ->
     parser.add_argument("--speculative-ngram-external-corpus-path")
     parser.add_argument("--tensor-parallel-size", "--tp-size", "--tp", type=int, default=1)
     parser.add_argument("--data-parallel-size", "--dp-size", "--dp", type=int, default=1)
+    parser.add_argument("--tokenizer-worker-num", type=int, default=1)
     for name in ("--skip-tokenizer-init", "--enable-dp-attention"):
         parser.add_argument(name, action="store_true")
     for name in IGNORED_SETTINGS:
@@ -64,5 +65,7 @@ def effects_of_sglang_options(read: GivenOptions, config: DraftConfig | None) ->
         yield "tensor parallelism was not tried; the first rank writes the history"
     if given.data_parallel_size > 1:
         yield "each data-parallel replica drafts alone; the first one writes the history"
+    if given.tokenizer_worker_num > 1:
+        yield "several tokenizer workers refuse no wrong text, and add no templates of tools"
     if given.skip_tokenizer_init:
         yield "texts of requests are read as token ids only, as SGLang has no tokenizer"

@@ -83,6 +83,8 @@ def effects_of_vllm_options(read: GivenOptions, config: DraftConfig | None) -> I
         yield f"in this mode these keys have no effect: {', '.join(unused)}"
     if config is not None and "ngramkit" in given.additional_config:
         yield "ngramkit in --additional-config has no effect: the other configuration overrides it"
+    if used is not config and (given.api_server_count or 1) > 1:
+        yield f"prediction is ignored with several API servers: set {CONFIG_VARIABLE}"
     if lookups := [key for key in LOOKUP_KEYS if key in speculative]:
         yield f"only vLLM's own n-gram drafter uses {' and '.join(lookups)}"
     if given.prefill_context_parallel_size > 1:
@@ -333,6 +335,7 @@ def _parse_options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--pipeline-parallel-size", "-pp", type=int, default=1)
     parser.add_argument("--data-parallel-size", "-dp", type=int, default=1)
     parser.add_argument("--prefill-context-parallel-size", "-pcp", type=int, default=1)
+    parser.add_argument("--api-server-count", "-asc", type=int)
     parser.add_argument("--distributed-executor-backend")
     return parser.parse_known_args(list(words))[0]
 

@@ -589,6 +589,15 @@ def test_a_runner_that_will_not_start_is_not_promised(monkeypatch):
     ]
 
 
+def test_several_api_servers_carry_predictions_only_by_the_variable():
+    words = [*NGRAM, "-asc", "2", "--additional-config", '{"ngramkit": {}}']
+    assert list(effects_of_vllm_options(read_options(words), None))[1:] == [
+        f"prediction is ignored with several API servers: set {CONFIG_VARIABLE}"
+    ]
+    given = list(effects_of_vllm_options(read_options(words[:4]), DraftConfig()))
+    assert given == [f"{V2}fixed mode: asynchronous scheduling"]
+
+
 def test_a_runner_that_lacks_the_method_is_not_promised(monkeypatch):
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
     words = [*V1, "--spec-tokens=8"]
@@ -674,6 +683,10 @@ OF_SGLANG = {
     "trees": ([*SGLANG, "--speculative-num-draft-tokens=16"], ["trees of 15 nodes; a pass verif"]),
     "chains": ([*SGLANG, "--speculative-ngram-max-bfs-breadth", "1"], ["chains of one node less"]),
     "another": (["--speculative-algorithm", "EAGLE"], ["does not draft: .* got EAGLE"]),
+    "tokenizers": (
+        [*SGLANG, "--tokenizer-worker-num", "2"],
+        ["trees of one node less", "several tokenizer workers refuse no wrong text"],
+    ),
     "abbreviated": (["--speculative-algo=NGRAM"], ["trees of one node less"]),
     "none": (["--tp", "2"], ["does not draft: .* got nothing"]),
     "its corpus": (
