@@ -37,7 +37,7 @@ URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # as pathlib leaves it
 SUFFIX_BYTES = 32  # room for the suffix of temporary names
 
 AUTOMATIC = ARTIFACTS / "automatic"
-MAX_PART = 60  # characters of a part of a default name
+MAX_PART = 60  # UTF-8 bytes of a part of a default name
 # File name extensions to strip.
 ENDINGS = re.compile(r"(\.(txt|md|py|jsonl|json|parquet|arrow|gz|zst|bz2|xz|zip))+$")
 
@@ -192,7 +192,8 @@ def short_name(text: str) -> str:
 
 
 def _plain_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._]+\.?", "-", text)[:MAX_PART].strip("-.")
+    name = re.sub(r"[^\w.]+\.?", "-", text)
+    return name.encode()[:MAX_PART].decode(errors="ignore").strip("-.")
 
 
 @dataclass(frozen=True)

@@ -235,6 +235,8 @@ def test_two_writers_one_waits_for_none(tmp_path):
         (".txt", "txt"),
         ("..", ""),
         ("x" * 200, "x" * 60),
+        ("data/語料.txt", "語料"),
+        ("ü" + "語" * 200, "ü" + "語" * 19),
     ],
 )
 def test_a_name_is_the_last_part_of_where_it_came_from(text, name):
