@@ -128,6 +128,13 @@ def test_a_pinned_tokenizer_is_compared(tmp_path):
         resolve(recipe)
 
 
+def test_a_destination_is_checked_before_the_build(tmp_path):
+    text = DATASTORE.replace("acme/our-recipe", "me/name@v1")
+    with pytest.raises(InputError, match="got 'me/name@v1'") as caught:
+        read_recipe(write(tmp_path, text))
+    assert "USER/NAME" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("change", "said", "hint"),
     [
@@ -138,7 +145,6 @@ def test_a_pinned_tokenizer_is_compared(tmp_path):
         ("corpus.join_turns = 1", "corpus.join_turns", "true or false"),
         ('kind = "history"', "TOML", "correct"),
         ("prune.size = 3", "unknown key prune.size", "known: bytes"),
-        ('destination = "me/name@v1"', "got 'me/name@v1'", "USER/NAME"),
         ('prune.bytes = "much"', "got 'much'", "like 4G"),
     ],
 )
