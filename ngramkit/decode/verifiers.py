@@ -30,8 +30,8 @@ def open_verifier(model: Any, mode: str | None = None, *, room: int) -> Resumabl
     `room` is the number of tokens (prompt, answer, one draft) to allocate at first.
     """
     verifier = VERIFIERS[verify_mode(model, mode)](model, room=room)
-    edges = length_limits_of(model, room)
-    return LengthLimitVerifier(verifier, model, edges) if edges.lengths else verifier
+    limits = length_limits_of(model, room)
+    return LengthLimitVerifier(verifier, model, limits) if limits.lengths else verifier
 
 
 def verify_mode(model: Any, mode: str | None = None) -> str:

@@ -32,7 +32,7 @@ class ReferenceTexts:
     def __init__(self, texts: Sequence[Any], *, begins: int | None = None) -> None:
         self.texts = [_token_ids(text, number) for number, text in enumerate(texts, start=1)]
         self.tokens = sum(map(len, self.texts))
-        self._starts_with_session_tokens = len(self.texts) if begins is None else begins
+        self._possible_beginnings = len(self.texts) if begins is None else begins
         if self.tokens > MAX_REFERENCE_TOKENS:
             raise UsageError(
                 f"references must have at most {MAX_REFERENCE_TOKENS:,} tokens, "
@@ -64,9 +64,7 @@ class ReferenceTexts:
         if any(_occurs(each, text[-MIN_MATCH_INSIDE:]) for each in self.texts):
             return
         start = 0
-        for place, each in zip(
-            places, self.texts[: self._starts_with_session_tokens], strict=False
-        ):
+        for place, each in zip(places, self.texts[: self._possible_beginnings], strict=False):
             follow_beginning(place, self.table[0], start)
             start += len(each) + 1
 

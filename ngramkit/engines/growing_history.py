@@ -46,8 +46,8 @@ MAX_WAITING_REQUESTS = 4096  # maximum requests that wait to be written
 DAY_SECONDS = 86_400.0
 EXPIRY_CHECKS_PER_AGE = 50  # searches for expired requests per age
 LONGEST_PAUSE = 3600.0  # maximum seconds between two searches
-INDEX_LAG_ONE_IN = 16  # an index lacks at most this part of the searched tokens,
-MIN_INDEX_LAG = 1 << 12  # or so many tokens
+# An index lacks at most one in INDEX_LAG_ONE_IN of the searched tokens, or MIN_INDEX_LAG tokens.
+INDEX_LAG_ONE_IN, MIN_INDEX_LAG = 16, 1 << 12
 EXIT_SECONDS = 10.0  # seconds that an ending process waits for its thread
 EXIT_PRIORITY = 10  # of Finalize, which also runs in multiprocessing children, unlike atexit
 

@@ -167,9 +167,8 @@ class Sessions:
         if session is None or not session.keys or session.tenant != tenant:
             return None
         size = session.size
-        if not 0 <= len(row) - size <= MAX_STEP_TOKENS or not self._starts_with_session_tokens(
-            row, session
-        ):
+        near = 0 <= len(row) - size <= MAX_STEP_TOKENS
+        if not (near and self._starts_with_session_tokens(row, session)):
             return None
         return self._take(session, size)
 

@@ -32,7 +32,7 @@ from ngramkit.engines.request_texts import (
 )
 from ngramkit.engines.tool_templates import offered_templates
 
-ADDED_KEYS = {IDS_KEY, TEMPLATE_KEY, TEMPLATE_IDS_KEY}  # never taken from a client
+FRONT_END_KEYS = {IDS_KEY, TEMPLATE_KEY, TEMPLATE_IDS_KEY}  # never taken from a client
 LOG = logging.getLogger("ngramkit")
 PROTOCOL_MODULE = "vllm.entrypoints.openai.chat_completion.protocol"
 SERVING_MODULE = "vllm.entrypoints.openai.chat_completion.serving"
@@ -105,9 +105,9 @@ def with_ids(said: dict[str, Any], encode: Encode | None, vocabulary: int) -> di
     check_parameters(said)
     prediction, reference = said.get(PREDICTION_KEY), said.get(REFERENCE_KEY)
     texts = given_texts(prediction, reference)  # their bytes are bounded together
-    if not texts and said.keys().isdisjoint(ADDED_KEYS):
+    if not texts and said.keys().isdisjoint(FRONT_END_KEYS):
         return said
-    found = {key: value for key, value in said.items() if key not in ADDED_KEYS}
+    found = {key: value for key, value in said.items() if key not in FRONT_END_KEYS}
     predicted = token_ids(given_texts(prediction), encode, vocabulary)
     if predicted:
         found[PREDICTION_KEY] = join_with_separator(predicted)

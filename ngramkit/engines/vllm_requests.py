@@ -62,10 +62,8 @@ class RunningRequests:
     ) -> None:
         self.batch, self.rows, self.texts = batch, HostRows(), batch.request_texts()
         self._longest, self._tenants = longest, tenants
-        self.counts, self._counted = (
-            counts,
-            dict[str, PredictionCounts](),
-        )  # by id, the oldest first
+        self.counts = counts
+        self._counted: dict[str, PredictionCounts] = {}  # by id, the oldest first
         batch.expect_ends()
         Finalize(self, _finish_ended, (self.rows, batch), exitpriority=BEFORE_FLUSH)
 

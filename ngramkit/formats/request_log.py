@@ -41,10 +41,8 @@ CHECKED_BYTES = HEADER.size - 4  # bytes of the header before its checksum
 RECORD, RECORD_MAGIC = struct.Struct("<4sIII"), b"NGRQ"
 ALIGNMENT = 4  # bytes
 # Bounds of a search for records after damage, in bytes checked in vain.
-FRUITLESS_BYTES_PER_LOG_BYTE, FRUITLESS_BYTES_MORE = (
-    4,
-    1 << 20,
-)  # a multiple of the log's size, and a constant
+FRUITLESS_BYTES_PER_LOG_BYTE = 4
+FRUITLESS_BYTES_MORE = 1 << 20
 FRUITLESS_BYTES_PER_PLACE = 2048  # minimum cost of a place, in bytes
 
 
