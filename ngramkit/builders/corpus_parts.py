@@ -122,7 +122,7 @@ def encode_parts(
         )
         for number, part in enumerate(parts)
     ]
-    with closing(stages.run_missing_in_order("tokenize", tasks, "parts", scratch=True)) as finished:
+    with closing(stages.run("tokenize", tasks, "parts", scratch=True)) as finished:
         for task in finished:
             facts = stages.facts(task.file)
             encoded = EncodedPart.read(stages.writer.partial / task.file, facts, marking)
@@ -156,8 +156,8 @@ def _split_corpus(
                 )
                 for number, piece in enumerate(pieces, before)
             ]
-            stages.run("counting documents", tasks, "parts", scratch=True)
-            counts = [stages.facts(task.file)["documents"] for task in tasks]
+            counted = stages.run("counting documents", tasks, "parts", scratch=True)
+            counts = [stages.facts(task.file)["documents"] for task in counted]
             firsts = np.cumsum([0, *counts])[:-1].tolist()
         before += len(pieces)
         for piece, first in zip(pieces, firsts, strict=True):

@@ -8,9 +8,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,20 +105,12 @@ def build_datastore(
     if shard_tokens is not None:
         require_between("shard_tokens", shard_tokens, 2)
 
-    def fills(size: int) -> list[int]:
-        """Return the tokens per shard that a build of this text may have, the best first."""
-        if shard_tokens is not None:
-            return [_even_shard_tokens(size, shard_tokens)]
-        return _default_fills(
-            size, max_shard_tokens(memory or free_memory() // 2, worker_count(workers))
-        )
-
     def require_place(planned: PlannedStore) -> None:
         def is_same(there: Manifest) -> bool:
             fill = there.parameters.get("shard_tokens")
             size = there.counts.get("documents", 0) + there.counts.get("tokens", 0)
             same = there.build == build_id(_build_plan(fill, planned.build))
-            return same and fill in fills(size)
+            return same and fill in possible_fills(size, shard_tokens, memory, workers)
 
         place = out or default_out(planned, Datastore.kind)
         require_same(place, Datastore.kind, is_same, force=force)
@@ -130,10 +119,11 @@ def build_datastore(
         open_executor(executor, ray_address, workers, reporter) as runner,
         token_store(source, model, eos, runner, reporter, text, require_place) as store,
     ):
-        layout = _Layout.of(store)
+        ends = stream_ends(store)
+        fills = possible_fills(int(ends[-1]), shard_tokens, memory, workers)
 
         def build(out: Path, *, reporter: Reporter, force: bool) -> Datastore:
-            plan = _chosen_plan(store, out, fills(layout.size))
+            plan = _chosen_plan(store, out, fills)
             if already_built(out, plan, reporter):
                 return Datastore.open(out)
             with ArtifactWriter(
@@ -146,7 +136,7 @@ def build_datastore(
                 force=force,
             ) as writer:
                 fill = plan["parameters"]["shard_tokens"]
-                _sort_all(layout, fill, StageRunner(writer, runner, reporter))
+                _sort_all(store, ends, fill, StageRunner(writer, runner, reporter))
                 writer.commit(
                     store.tokenizer,
                     parameters=plan["parameters"],
@@ -165,8 +155,16 @@ def max_shard_tokens(memory: int, workers: int) -> int:
     return int(min(1 << (fitting.bit_length() - 1), MAX_SHARD_TOKENS))
 
 
-def _default_fills(size: int, limit: int) -> list[int]:
-    """Return tokens per shard within `limit`, and those of builds with other memory."""
+def possible_fills(
+    size: int, shard_tokens: int | None, memory: int | None, workers: int | None
+) -> list[int]:
+    """Return the tokens per shard that a build of `size` tokens may have, the best first.
+
+    Without `shard_tokens` these follow from the memory, then those of builds with other memory.
+    """
+    if shard_tokens is not None:
+        return [_even_shard_tokens(size, shard_tokens)]
+    limit = max_shard_tokens(memory or free_memory() // 2, worker_count(workers))
     least = 2 if size > MIN_SPLIT_TOKENS else 1
     limits = [limit, *(1 << bits for bits in range(MAX_SHARD_TOKENS.bit_length() - 1, 15, -1))]
     return list(dict.fromkeys(_even_shard_tokens(size, limit, least) for limit in limits))
@@ -203,54 +201,37 @@ def _build_plan(fill: Any, tokens: str) -> dict[str, Any]:
     return {"kind": Datastore.kind, "parameters": {"shard_tokens": fill}, "tokens": tokens}
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """The stream: every document of the store, followed by a separator."""
+def stream_ends(store: TokenStore) -> Array:
+    """Return each document's end in the stream, int64[documents].
 
-    store: TokenStore
-    ends: Array  # int64[documents], the end of each document's separator in the stream
+    The stream is every document of the store, followed by a separator. Raises InputError if the
+    store has no tokens.
+    """
+    lengths = [np.diff(shard.documents.astype(np.int64)) for shard in store.shards]
+    joined = np.concatenate([np.empty(0, np.int64), *lengths])
+    if not joined.sum():
+        raise InputError(
+            f"cannot build a datastore: {store.path} has no tokens",
+            "check the corpus and its options",
+        )
+    return np.cumsum(joined + 1)
 
-    @classmethod
-    def of(cls, store: TokenStore) -> _Layout:
-        lengths = [np.diff(shard.documents.astype(np.int64)) for shard in store.shards]
-        joined = np.concatenate([np.empty(0, np.int64), *lengths])
-        if not joined.sum():
-            raise InputError(
-                f"cannot build a datastore: {store.path} has no tokens",
-                "check the corpus and its options",
-            )
-        return cls(store, np.cumsum(joined + 1))
 
-    @property
-    def size(self) -> int:
-        return int(self.ends[-1])
-
-    def shard_spans(self, fill: int) -> Iterator[ShardSpan]:
-        """Yield spans of about `fill` tokens; only longer documents are cut."""
-        begin = 0
-        while begin < self.size:
-            index = int(np.searchsorted(self.ends, begin + fill))
-            after = int(self.ends[min(index, len(self.ends) - 1)])
-            before = int(self.ends[index - 1]) if index else 0
-            if after <= begin + fill + fill // 8:
-                piece = ShardSpan(begin, after, False)
-            elif before > begin:
-                piece = ShardSpan(begin, before, False)
-            else:  # one token less, for the piece's separator
-                piece = ShardSpan(begin, begin + fill - 1, True)
-            yield piece
-            begin = piece.end
-
-    @cached_property
-    def _files(self) -> list[StorePart]:
-        documents = np.cumsum([0, *(len(shard.documents) - 1 for shard in self.store.shards)])
-        bases = np.concatenate([[0], self.ends])[documents[:-1]]
-        return list(map(StorePart, sorted(self.store.manifest.files), bases.tolist()))
-
-    def parts(self, piece: ShardSpan) -> list[StorePart]:
-        first = bisect_right(self._files, piece.begin, key=itemgetter(1)) - 1
-        last = bisect_left(self._files, piece.end, key=itemgetter(1))
-        return self._files[first:last]
+def shard_spans(ends: Array, fill: int) -> Iterator[ShardSpan]:
+    """Yield spans of about `fill` tokens; only longer documents are cut."""
+    begin = 0
+    while begin < ends[-1]:
+        index = int(np.searchsorted(ends, begin + fill))
+        after = int(ends[min(index, len(ends) - 1)])
+        before = int(ends[index - 1]) if index else 0
+        if after <= begin + fill + fill // 8:
+            piece = ShardSpan(begin, after, False)
+        elif before > begin:
+            piece = ShardSpan(begin, before, False)
+        else:  # one token less, for the piece's separator
+            piece = ShardSpan(begin, begin + fill - 1, True)
+        yield piece
+        begin = piece.end
 
 
 def read_span(folder: Path, parts: Sequence[StorePart], piece: ShardSpan, separator: int) -> Array:
@@ -283,18 +264,23 @@ def sort_piece(
     return write_file(folder, name, sort_shard(tokens, separator))
 
 
-def _sort_all(layout: _Layout, fill: int, stages: StageRunner) -> None:
-    store, separator = str(layout.store.path.absolute()), layout.store.tokenizer.separator
-    pieces = list(layout.shard_spans(fill))
-    tasks = [
-        stages.task(
-            f"suffix array {index + 1} of {len(pieces)}",
-            f"shard-{index:05d}",
-            sort_piece,
-            (store, layout.parts(piece), piece, separator),
-            memory=BASE_MEMORY + (piece.end - piece.begin) * BYTES_PER_TOKEN,
-            size=piece.end - piece.begin,
+def _sort_all(store: TokenStore, ends: Array, fill: int, stages: StageRunner) -> None:
+    path, separator = str(store.path.absolute()), store.tokenizer.separator
+    documents = np.cumsum([0, *(len(shard.documents) - 1 for shard in store.shards)])
+    bases = np.concatenate([[0], ends])[documents[:-1]].tolist()
+    files = list(map(StorePart, sorted(store.manifest.files), bases))
+    pieces, tasks = list(shard_spans(ends, fill)), []
+    for index, piece in enumerate(pieces):
+        parts = files[bisect_right(bases, piece.begin) - 1 : bisect_left(bases, piece.end)]
+        size = piece.end - piece.begin
+        tasks.append(
+            stages.task(
+                f"suffix array {index + 1} of {len(pieces)}",
+                f"shard-{index:05d}",
+                sort_piece,
+                (path, parts, piece, separator),
+                memory=BASE_MEMORY + size * BYTES_PER_TOKEN,
+                size=size,
+            )
         )
-        for index, piece in enumerate(pieces)
-    ]
-    stages.run("suffix arrays", tasks)
+    list(stages.run("suffix arrays", tasks))

@@ -248,8 +248,7 @@ def _pieces_of_tasks(
         )
         for number, group in enumerate(groups)
     ]
-    stages.run("counting n-grams", tasks, scratch=True)
-    for task in tasks:
+    for task in list(stages.run("counting n-grams", tasks, scratch=True)):
         yield read_piece(stages.writer.partial / task.file)
 
 

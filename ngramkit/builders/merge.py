@@ -161,7 +161,7 @@ def _merge_datastores(
         stages.task(f"copy {number + 1} of {len(files)}", f"shard-{number:05d}", copy_shard, file)
         for number, file in enumerate(files)
     ]
-    stages.run("copying shards", tasks, "shards")
+    list(stages.run("copying shards", tasks, "shards"))
     shards = [shard for store in stores for shard in store.shards]
     return {"shard_tokens": max(len(shard.tokens) for shard in shards)}, {}
 
@@ -229,8 +229,8 @@ def _frozen_tables(
     ]
     if len(tasks) > 1:
         stages.reporter.note(f"added in {len(tasks)} ranges of leaders, {memory >> 20:,} MiB each")
-    stages.run("adding tables", tasks, "ranges", scratch=True)
-    pieces = (read_piece(stages.writer.partial / task.file) for task in tasks)
+    added = list(stages.run("adding tables", tasks, "ranges", scratch=True))
+    pieces = (read_piece(stages.writer.partial / task.file) for task in added)
     arrays = table_arrays(whole_table(pieces, wanted), first.tokenizer.vocabulary)
     stages.writer.write(TABLE, arrays)
     limits = {"leaders": wanted.leaders, "followers": wanted.followers}

@@ -342,25 +342,11 @@ class StageRunner(NamedTuple):
         unit: str = "tokens",
         *,
         scratch: bool = False,
-    ) -> None:
-        """Run the tasks whose files are missing; `unit` is the unit of their sizes.
-
-        Files of a `scratch` stage are deleted at the end of the build.
-        """
-        for _ in self.run_missing_in_order(name, tasks, unit, scratch=scratch):
-            pass  # only their files matter
-
-    def run_missing_in_order(
-        self,
-        name: str,
-        tasks: Sequence[Task],
-        unit: str = "tokens",
-        *,
-        scratch: bool = False,
     ) -> Generator[Task, None, None]:
-        """Run as `run`, and yield the tasks in order, each once its file exists.
+        """Run the tasks whose files are missing; yield all in order, each once its file exists.
 
-        Closing the generator cancels the tasks in flight.
+        `unit` is the unit of their sizes. Files of a `scratch` stage are deleted at the end of the
+        build. Closing the generator cancels the tasks in flight.
         """
         self.reporter.stage(name, sum(task.size for task in tasks), unit)
         counts: Counter[str] = Counter()
