@@ -29,7 +29,6 @@ from ngramkit.default_artifacts import select_default_artifacts
 from ngramkit.drafters.asked import AskedDrafter
 from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.create import make_drafter, require_kind
-from ngramkit.drafters.options import DRAFTER_OPTIONS
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, drafter_options
 from ngramkit.drafters.sources import (
     HISTORY_TOKENS,
@@ -87,10 +86,10 @@ class DrafterChoice:
     def learns(self) -> bool:
         if self.past is not None:
             return self.past.store
-        keep = {each.name: each.default for each in DRAFTER_OPTIONS.get(self.spec.name, ())}.get(
-            "keep"
-        )
-        return bool(self.spec.options.get("keep", keep)) and self.made is None
+        if self.made is not None:
+            return False
+        options = DRAFTERS[self.spec.name].options(**self.spec.options)
+        return bool(getattr(options, "keep", False))
 
     @property
     def needs_evidence(self) -> bool:

@@ -6,6 +6,7 @@ A draft is one chain or, after short matches, Token Recycling's tree.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from ngramkit.drafters.base import (
     describe_artifacts,
     eos_of,
 )
-from ngramkit.drafters.options import require_options
+from ngramkit.drafters.options import AutomatonOptions
 from ngramkit.drafters.recycling import Matrix
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.automaton import extend, in_corpus, longest_repeat, new_automaton
@@ -38,22 +39,9 @@ class Automaton(BaseDrafter):
 
     wants_evidence = True
 
-    def __init__(
-        self,
-        datastores: Sequence[Datastore] = (),
-        *,
-        threshold: int = 5,
-        bias: int = 5,
-        width: int = 40,
-        max_match: int = 64,
-        keep: bool = True,
-    ) -> None:
-        require_options(
-            "automaton", threshold=threshold, bias=bias, width=width, max_match=max_match, keep=keep
-        )
+    def __init__(self, datastores: Sequence[Datastore] = (), **options: Any) -> None:
+        self.options = AutomatonOptions(**options)
         self.over = describe_artifacts(datastores)
-        self.threshold, self.bias, self.width = threshold, bias, width
-        self.max_match, self.keep = max_match, keep
         # Keeps the arrays alive whose addresses the table holds.
         self._shards = [shard for datastore in datastores for shard in datastore.shards]
         self._table = search_table(self._shards)
@@ -64,7 +52,7 @@ class Automaton(BaseDrafter):
         self._bound = 0  # no suffix of the context longer than this can match in the corpus
 
     def start(self, prompt: TokenArray) -> None:
-        if not self.keep:
+        if not self.options.keep:
             self._matrix.clear()
         self._live = LiveContext(NO_TOKENS)
         self._automaton = new_automaton(max(INITIAL_CAPACITY, 2 * len(prompt)))
@@ -74,23 +62,20 @@ class Automaton(BaseDrafter):
     def draft(self, budget: int) -> DraftTree:
         if budget < 1 or not self._live.length:
             return DraftTree.empty()
-        matched, chain = longest_repeat(self._automaton, min(self.width, budget))
-        source = Source.CONTEXT
+        options, source = self.options, Source.CONTEXT
+        most = min(options.width, budget)
+        matched, chain = longest_repeat(self._automaton, most)
         if len(self._table):
-            longest = min(self._bound, self.max_match)
-            shortest = max(matched + 1, self.threshold) + self.bias  # below, it is not used
+            longest = min(self._bound, options.max_match)
+            shortest = max(matched + 1, options.threshold) + options.bias  # below, it is not used
             corpus_matched, copied = in_corpus(
-                self._table,
-                self._live.tokens,
-                longest,
-                shortest,
-                min(self.width, budget),
-                self._eos,
+                self._table, self._live.tokens, longest, shortest, most, self._eos
             )
-            self._bound = corpus_matched if corpus_matched < self.max_match else self._live.length
+            is_cut = corpus_matched >= options.max_match
+            self._bound = self._live.length if is_cut else corpus_matched
             if corpus_matched >= shortest:
-                matched, chain, source = corpus_matched - self.bias, copied, Source.DATASTORE
-        if matched < self.threshold or not len(chain):
+                matched, chain, source = corpus_matched - options.bias, copied, Source.DATASTORE
+        if matched < options.threshold or not len(chain):
             return self._matrix.draft(int(self._live.tokens[-1]), budget)
         depths = np.arange(len(chain), dtype=np.int32)
         scores = (AGREEMENT_PROBABILITY ** (depths + 1)).astype(np.float32)

@@ -8,7 +8,9 @@ node with score 0.3 is accepted about three times in ten.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,7 +27,7 @@ from ngramkit.drafters.base import (
     eos_of,
 )
 from ngramkit.drafters.blend_request import BlendRequest, SharedSources, Workspace
-from ngramkit.drafters.options import require_options
+from ngramkit.drafters.options import BlendOptions
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import Given, reference_texts
 from ngramkit.formats.artifact import Artifact, require_one_tokenizer
@@ -85,12 +87,10 @@ class Blend(BaseDrafter):
         past: PastRequests | None = None,
         *,
         tokenizer: TokenizerRecord | None = None,
-        scan: int = 48,
-        sample: int = 256,
-        hops: int = 128,
         weights: Weights | None = None,
+        **options: Any,
     ) -> None:
-        require_options("blend", scan=scan, sample=sample, hops=hops)
+        limits = BlendOptions(**options)
         datastores = list({each.manifest.checksum: each for each in datastores}.values())
         if frozen_table is not None and any(_same_corpus(frozen_table, d) for d in datastores):
             frozen_table = None
@@ -100,11 +100,11 @@ class Blend(BaseDrafter):
         self.vocabulary = record.vocabulary
         self.past = past
         weights = load_weights() if weights is None else weights
-        limits = (scan, sample, hops)
         sources = new_sources(datastores, frozen_table, bigram, record, limits, weights)
         judged = bigram is not None or past is not None
         self.shared = SharedSources(sources, artifacts, self.vocabulary, judged=judged)
-        memo = _shared_memo(datastores[0], (scan, sample)) if len(datastores) == 1 else None
+        sampled = limits.scan, limits.sample
+        memo = _shared_memo(datastores[0], sampled) if len(datastores) == 1 else None
         self.workspace = Workspace(self.shared, memo)
         self.request: BlendRequest | None = None  # None before the first start
 
@@ -164,13 +164,10 @@ def new_sources(
     frozen: FrozenTable | None,
     bigram: ModelBigram | None,
     tokenizer: TokenizerRecord,
-    limits: tuple[int, int, int],
+    limits: BlendOptions,
     weights: Weights,
 ) -> BlendSources:
-    """Return the kernels' view of artifacts, which must outlive it.
-
-    `limits`: scan, sample and hops.
-    """
+    """Return the kernels' view of artifacts, which must outlive it."""
     vocabulary = tokenizer.vocabulary
     shards = [shard for datastore in datastores for shard in datastore.shards]
     nothing = search_table(())
@@ -185,7 +182,7 @@ def new_sources(
         references=nothing,
         edits=new_edits(0),
         shares=log_shares(datastores, frozen, vocabulary),
-        limits=np.array([*limits, eos_of(tokenizer)], np.int64),
+        limits=np.array([*astuple(limits), eos_of(tokenizer)], np.int64),
         weights=pad_gates(weights),
         copying=new_copying(),
         scratch=new_scratch(weights),

@@ -6,6 +6,8 @@ token: TDL 96 is a budget of 95.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ngramkit.basics.errors import UsageError
@@ -17,7 +19,7 @@ from ngramkit.drafters.base import (
     TokenArray,
     describe_artifacts,
 )
-from ngramkit.drafters.options import require_options
+from ngramkit.drafters.options import CachebackOptions
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.kernels.arrays import Array, read_only
 from ngramkit.kernels.cacheback import (
@@ -54,27 +56,10 @@ class Cacheback(BaseDrafter):
     Raises UsageError if the lengths are not the frozen table's, or a capacity is out of bounds.
     """
 
-    def __init__(
-        self,
-        frozen_table: FrozenTable | None = None,
-        *,
-        leader_len: int | None = None,
-        follower_len: int | None = None,
-        leaders: int = 1 << 20,
-        followers: int = 128,
-        deeper: int = 16,
-        keep: bool = False,
-    ) -> None:
-        require_options(
-            "cacheback",
-            leader_len=leader_len,
-            follower_len=follower_len,
-            leaders=leaders,
-            followers=followers,
-            deeper=deeper,
-            keep=keep,
-        )
-        self._frozen, lengths = _frozen_arrays(frozen_table, leader_len, follower_len)
+    def __init__(self, frozen_table: FrozenTable | None = None, **options: Any) -> None:
+        self.options = given = CachebackOptions(**options)
+        leaders, followers = given.leaders, given.followers
+        self._frozen, lengths = _frozen_arrays(frozen_table, given)
         self.over = describe_artifacts([frozen_table] if frozen_table else [])
         self.leader_len, self.follower_len = lengths
         if leaders * followers > MAX_ENTRIES:
@@ -83,24 +68,21 @@ class Cacheback(BaseDrafter):
                 f"{leaders * followers:,}",
                 option=("leaders", "followers"),
             )
-        self.leaders, self.followers, self.deeper, self.keep = leaders, followers, deeper, keep
         falling = np.arange(1, followers + 1) ** -FALL
         self._shares = RECENT * falling / falling.sum()  # float64[FC], by rank
-        self._table = DynamicTable(self.leader_len, self.follower_len, leaders, followers)
+        self._table = self._new_table()
         self._tail = NO_TOKENS  # int32[up to LL + FL - 1], no whole window yet
 
     def start(self, prompt: TokenArray) -> None:
-        if not self.keep:
-            self._table = DynamicTable(
-                self.leader_len, self.follower_len, self.leaders, self.followers
-            )
+        if not self.options.keep:
+            self._table = self._new_table()
         self._tail = NO_TOKENS
         self._learn(np.asarray(prompt, np.int32))
 
     def draft(self, budget: int) -> DraftTree:
         if budget < 1 or len(self._tail) < self.leader_len:
             return DraftTree.empty()
-        first_level = budget - min(self.deeper, (budget + 1) // DEEPER_SHARE)
+        first_level = budget - min(self.options.deeper, (budget + 1) // DEEPER_SHARE)
         return DraftTree(
             *grow_tree(
                 self._table.leader_pool,
@@ -118,27 +100,31 @@ class Cacheback(BaseDrafter):
         self._learn(np.asarray(tokens, np.int32))
 
     def _learn(self, tokens: TokenArray) -> None:
-        self._table.make_room(len(tokens))
+        table, options = self._table, self.options
+        table.make_room(len(tokens))
         window = self.leader_len + self.follower_len
         context = np.concatenate([self._tail, tokens])
-        table = self._table
         learn_and_evict(
-            table.leader_pool, table.follower_pool, self.leaders, self.followers, context
+            table.leader_pool, table.follower_pool, options.leaders, options.followers, context
         )
         self._tail = context[max(len(context) - window + 1, 0) :]
 
+    def _new_table(self) -> DynamicTable:
+        options = self.options
+        return DynamicTable(self.leader_len, self.follower_len, options.leaders, options.followers)
+
 
 def _frozen_arrays(
-    frozen: FrozenTable | None, leader_len: int | None, follower_len: int | None
+    frozen: FrozenTable | None, options: CachebackOptions
 ) -> tuple[FrozenArrays, tuple[int, int]]:
     if frozen is None:
-        lengths = (leader_len or LEADER_LEN, follower_len or FOLLOWER_LEN)
+        lengths = (options.leader_len or LEADER_LEN, options.follower_len or FOLLOWER_LEN)
         counts, offsets = np.empty(0, np.uint32), np.zeros(1, np.uint64)
         leaders, followers = (np.empty((0, length), np.uint16) for length in lengths)
         arrays: list[Array] = [leaders, counts, offsets, followers, counts]
         return FrozenArrays(*map(read_only, arrays)), lengths
     lengths = (frozen.leader_len, frozen.follower_len)
-    named = (leader_len or lengths[0], follower_len or lengths[1])
+    named = (options.leader_len or lengths[0], options.follower_len or lengths[1])
     if named != lengths:
         raise UsageError(
             f"leader_len and follower_len must be {lengths[0]} and {lengths[1]}, as in "

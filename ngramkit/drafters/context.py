@@ -7,6 +7,7 @@ transformers' `prompt_lookup_num_tokens`.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from ngramkit.drafters.base import (
     BaseDrafter,
@@ -17,7 +18,7 @@ from ngramkit.drafters.base import (
     TokenArray,
     tree_of_chains,
 )
-from ngramkit.drafters.options import require_options
+from ngramkit.drafters.options import ContextOptions, PromptLookupOptions
 from ngramkit.drafters.references import Cursor, Given
 
 
@@ -47,15 +48,10 @@ class Context(_ContextDrafter):
     Ties go to the later occurrence. A new query is shortened, down to one token.
     """
 
-    def __init__(
-        self,
-        *,
-        query: int = 2,
-        width: int = 10,
-    ) -> None:
-        require_options("context", query=query, width=width)
-        self.query, self.width = query, width
-        self.over = f"query={query}, width={width}"
+    def __init__(self, **options: Any) -> None:
+        given = ContextOptions(**options)
+        self.query, self.width = given.query, given.width
+        self.over = f"query={given.query}, width={given.width}"
 
     def _from_context(self, budget: int) -> DraftTree:
         tokens, begins = self._live.tokens, self._live.continuations(self.query)
@@ -73,15 +69,10 @@ class Context(_ContextDrafter):
 class PromptLookup(_ContextDrafter):
     """Draft one chain after the earliest match of the longest n-gram, n at most `max_ngram`."""
 
-    def __init__(
-        self,
-        *,
-        max_ngram: int = 2,
-        width: int = 10,
-    ) -> None:
-        require_options("prompt-lookup", max_ngram=max_ngram, width=width)
-        self.max_ngram, self.width = max_ngram, width
-        self.over = f"max_ngram={max_ngram}, width={width}"
+    def __init__(self, **options: Any) -> None:
+        given = PromptLookupOptions(**options)
+        self.max_ngram, self.width = given.max_ngram, given.width
+        self.over = f"max_ngram={given.max_ngram}, width={given.width}"
 
     def _from_context(self, budget: int) -> DraftTree:
         tokens, begins = self._live.tokens, self._live.continuations(self.max_ngram)

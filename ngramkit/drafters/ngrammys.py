@@ -16,7 +16,7 @@ from ngramkit.drafters.base import (
     describe_artifacts,
     eos_of,
 )
-from ngramkit.drafters.options import require_options
+from ngramkit.drafters.options import BigramOptions, NgrammysOptions
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.safetensors import Array
@@ -38,16 +38,8 @@ class Ngrammys(BaseDrafter):
     nodes of highest score, an estimated probability, are kept.
     """
 
-    def __init__(
-        self,
-        bigram: ModelBigram,
-        *,
-        rows: int = 10,
-        width: int = 10,
-        query: int = 1,
-    ) -> None:
-        require_options("ngrammys", rows=rows, width=width, query=query)
-        self.rows, self.width, self.query = rows, width, query
+    def __init__(self, bigram: ModelBigram, **options: Any) -> None:
+        self.options = NgrammysOptions(**options)
         self._table = _arrays_of(bigram)
         self.over = describe_artifacts([bigram])
         self._eos = eos_of(bigram.tokenizer)
@@ -58,10 +50,10 @@ class Ngrammys(BaseDrafter):
     def draft(self, budget: int) -> DraftTree:
         tree: tuple[Any, ...] = context_then_bigram_tree(
             self._live.tokens,
-            self._live.continuations(self.query),
+            self._live.continuations(self.options.query),
             *self._table,
-            self.rows,
-            self.width,
+            self.options.rows,
+            self.options.width,
             self._eos,
             SOURCES,
             budget,
@@ -88,15 +80,9 @@ class Bigram(BaseDrafter):
     nodes are kept.
     """
 
-    def __init__(
-        self,
-        bigram: ModelBigram,
-        *,
-        rows: int | None = None,
-        width: int | None = None,
-    ) -> None:
-        require_options("bigram", rows=rows, width=width)
-        self.rows, self.width = rows or bigram.k, width or bigram.width
+    def __init__(self, bigram: ModelBigram, **options: Any) -> None:
+        given = BigramOptions(**options)
+        self.rows, self.width = given.rows or bigram.k, given.width or bigram.width
         self._table = _arrays_of(bigram)
         self.over = describe_artifacts([bigram])
         self._eos = eos_of(bigram.tokenizer)

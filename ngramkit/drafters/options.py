@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ngramkit.basics.errors import UsageError, require_between
@@ -63,62 +63,92 @@ class DrafterOption:
         return value
 
 
+def option(default: Any, help: str, least: float | None = None, most: float | None = None) -> Any:
+    return field(default=default, metadata={"help": help, "least": least, "most": most})
+
+
+@dataclass(frozen=True)
+class Options:
+    """A drafter's options. Raises UsageError for a value of a wrong type or out of bounds."""
+
+    def __post_init__(self) -> None:
+        for each in self.listed():
+            each.check(getattr(self, each.name))
+
+    @classmethod
+    def listed(cls) -> list[DrafterOption]:
+        return [DrafterOption(f.name, default=f.default, **f.metadata) for f in fields(cls)]
+
+
 MAX_DEPTH = 31  # maximum depth of nodes that kernels.suffix.draft_tree counts
 MAX_OCCURRENCES = 1024  # maximum occurrences that kernels.blend.counts reads at a time
 
-DRAFTER_OPTIONS: dict[str, tuple[DrafterOption, ...]] = {
-    "blend": (
-        DrafterOption("scan", "read all occurrences up to this number", 48, 1, MAX_OCCURRENCES),
-        DrafterOption("sample", "read this many of more occurrences", 256, 8, MAX_OCCURRENCES),
-        DrafterOption("hops", "occurrences followed in the context", 128, 0),
-    ),
-    "rest": (
-        DrafterOption("max_match", "the longest match, in tokens", 16, 1),
-        DrafterOption("min_match", "the shortest match, in tokens", 1, 1),
-        DrafterOption("continuation", "the maximum depth of a draft", 10, 1, MAX_DEPTH),
-    ),
-    "cacheback": (
-        DrafterOption("leader_len", "tokens of a leader", None, 1, 64),
-        DrafterOption("follower_len", "tokens of a follower", None, 1, 64),
-        DrafterOption("leaders", "leaders remembered", 1 << 20, 1, 1 << 30),
-        DrafterOption("followers", "followers remembered of each", 128, 1, 1 << 16),
-        DrafterOption("deeper", "nodes kept for deeper levels", 16, 0),
-        DrafterOption("keep", "keep what was learnt for the next request", False),
-    ),
-    "ngrammys": (
-        DrafterOption("rows", "parallel chains", 10, 1, 4096),
-        DrafterOption("width", "tokens of each", 10, 1, 1024),
-        DrafterOption("query", "how many of the last tokens are searched for", 1, 1),
-    ),
-    "bigram": (
-        DrafterOption("rows", "parallel chains", None, 1),
-        DrafterOption("width", "tokens of each", None, 1),
-    ),
-    "context": (
-        DrafterOption("query", "how many of the last tokens are searched for", 2, 1),
-        DrafterOption("width", "the maximum depth of a draft", 10, 1, 1024),
-    ),
-    "prompt-lookup": (
-        DrafterOption("max_ngram", "the longest n-gram searched for", 2, 1),
-        DrafterOption("width", "the maximum depth of a draft", 10, 1, 1024),
-    ),
-    "recycling": (DrafterOption("keep", "keep what was learnt for the next request", True),),
-    "automaton": (
-        DrafterOption("threshold", "the shortest match that is copied from", 5, 1),
-        DrafterOption("bias", "tokens by which a corpus match must be longer", 5, 0),
-        DrafterOption("width", "the maximum of copied tokens", 40, 1, 4096),
-        DrafterOption("max_match", "the longest match in a corpus, in tokens", 64, 1),
-        DrafterOption("keep", "keep the matrix for the next request", True),
-    ),
-    "ssd": (
-        DrafterOption("query", "the longest match, in tokens", 10, 1),
-        DrafterOption("continuation", "the maximum depth of a draft", 24, 1, MAX_DEPTH),
-        DrafterOption("least_score", "the least probability of a drafted node", 0.01, 0, 1),
-    ),
-}
+
+@dataclass(frozen=True)
+class BlendOptions(Options):
+    scan: int = option(48, "read all occurrences up to this number", 1, MAX_OCCURRENCES)
+    sample: int = option(256, "read this many of more occurrences", 8, MAX_OCCURRENCES)
+    hops: int = option(128, "occurrences followed in the context", 0)
 
 
-def require_options(drafter: str, **values: Any) -> None:
-    """Raise UsageError for an option of a wrong type or out of bounds."""
-    for option in DRAFTER_OPTIONS[drafter]:
-        option.check(values[option.name])
+@dataclass(frozen=True)
+class RestOptions(Options):
+    max_match: int = option(16, "the longest match, in tokens", 1)
+    min_match: int = option(1, "the shortest match, in tokens", 1)
+    continuation: int = option(10, "the maximum depth of a draft", 1, MAX_DEPTH)
+
+
+@dataclass(frozen=True)
+class CachebackOptions(Options):
+    leader_len: int | None = option(None, "tokens of a leader", 1, 64)
+    follower_len: int | None = option(None, "tokens of a follower", 1, 64)
+    leaders: int = option(1 << 20, "leaders remembered", 1, 1 << 30)
+    followers: int = option(128, "followers remembered of each", 1, 1 << 16)
+    deeper: int = option(16, "nodes kept for deeper levels", 0)
+    keep: bool = option(False, "keep what was learnt for the next request")
+
+
+@dataclass(frozen=True)
+class NgrammysOptions(Options):
+    rows: int = option(10, "parallel chains", 1, 4096)
+    width: int = option(10, "tokens of each", 1, 1024)
+    query: int = option(1, "how many of the last tokens are searched for", 1)
+
+
+@dataclass(frozen=True)
+class BigramOptions(Options):
+    rows: int | None = option(None, "parallel chains", 1)
+    width: int | None = option(None, "tokens of each", 1)
+
+
+@dataclass(frozen=True)
+class ContextOptions(Options):
+    query: int = option(2, "how many of the last tokens are searched for", 1)
+    width: int = option(10, "the maximum depth of a draft", 1, 1024)
+
+
+@dataclass(frozen=True)
+class PromptLookupOptions(Options):
+    max_ngram: int = option(2, "the longest n-gram searched for", 1)
+    width: int = option(10, "the maximum depth of a draft", 1, 1024)
+
+
+@dataclass(frozen=True)
+class RecyclingOptions(Options):
+    keep: bool = option(True, "keep what was learnt for the next request")
+
+
+@dataclass(frozen=True)
+class AutomatonOptions(Options):
+    threshold: int = option(5, "the shortest match that is copied from", 1)
+    bias: int = option(5, "tokens by which a corpus match must be longer", 0)
+    width: int = option(40, "the maximum of copied tokens", 1, 4096)
+    max_match: int = option(64, "the longest match in a corpus, in tokens", 1)
+    keep: bool = option(True, "keep the matrix for the next request")
+
+
+@dataclass(frozen=True)
+class SsdOptions(Options):
+    query: int = option(10, "the longest match, in tokens", 1)
+    continuation: int = option(24, "the maximum depth of a draft", 1, MAX_DEPTH)
+    least_score: float = option(0.01, "the least probability of a drafted node", 0, 1)

@@ -5,10 +5,12 @@ The published tree has 80 nodes; here every budget has its own tree.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ngramkit.drafters.base import NO_TOKENS, BaseDrafter, DraftTree, Evidence, Source, TokenArray
-from ngramkit.drafters.options import require_options
+from ngramkit.drafters.options import RecyclingOptions
 from ngramkit.kernels.recycling import CANDIDATES_PER_TOKEN, fill_tree, fixed_tree, overwrite_top_k
 
 # The probability of a candidate by rank. Not measured: chosen so that 80 nodes resemble the
@@ -50,18 +52,13 @@ class Recycling(BaseDrafter):
     wants_evidence = True
     over = "the model's top-k"
 
-    def __init__(
-        self,
-        *,
-        keep: bool = True,
-    ) -> None:
-        require_options("recycling", keep=keep)
-        self.keep = keep
+    def __init__(self, **options: Any) -> None:
+        self.options = RecyclingOptions(**options)
         self._matrix = Matrix()
         self._last = NO_TOKENS
 
     def start(self, prompt: TokenArray) -> None:
-        if not self.keep:
+        if not self.options.keep:
             self._matrix.clear()
         self._last = prompt[-1:]
 

@@ -10,7 +10,20 @@ from ngramkit.basics.errors import UsageError, hint_for_unknown
 from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit.basics.results import Result, Rows
 from ngramkit.drafters.base import BaseDrafter, DraftTree, Evidence, TokenArray
-from ngramkit.drafters.options import DRAFTER_OPTIONS, DrafterOption
+from ngramkit.drafters.options import (
+    AutomatonOptions,
+    BigramOptions,
+    BlendOptions,
+    CachebackOptions,
+    ContextOptions,
+    DrafterOption,
+    NgrammysOptions,
+    Options,
+    PromptLookupOptions,
+    RecyclingOptions,
+    RestOptions,
+    SsdOptions,
+)
 
 
 @dataclass(frozen=True)
@@ -22,6 +35,7 @@ class Entry:
     own_text: bool = False  # it drafts from the request's own text
     references: bool = False  # it can draft from references, see drafters.references
     needs_evidence: bool = False  # without a model's Evidence it drafts little or nothing
+    options: type[Options] = Options
 
     def uses(self, role: str) -> bool:
         """Return whether it drafts from a role of artifacts, or from `history`."""
@@ -45,12 +59,14 @@ DRAFTERS = {
         required=False,
         references=True,
         own_text=True,
+        options=BlendOptions,
     ),
     "rest": Entry(
         "ngramkit.drafters.rest:Rest",
         "The longest suffix of the context in a corpus, and what followed it, most frequent first "
         "(REST, arXiv:2311.08252).",
         ("datastores",),
+        options=RestOptions,
     ),
     "cacheback": Entry(
         "ngramkit.drafters.cacheback:Cacheback",
@@ -59,6 +75,7 @@ DRAFTERS = {
         ("frozen_table",),
         required=False,
         own_text=True,
+        options=CachebackOptions,
     ),
     "ngrammys": Entry(
         "ngramkit.drafters.ngrammys:Ngrammys",
@@ -66,11 +83,13 @@ DRAFTERS = {
         "(N-Grammys, arXiv:2411.03786).",
         ("bigram",),
         own_text=True,
+        options=NgrammysOptions,
     ),
     "bigram": Entry(
         "ngramkit.drafters.ngrammys:Bigram",
         "The model's most likely tokens after the last token (part of N-Grammys).",
         ("bigram",),
+        options=BigramOptions,
     ),
     "unigram": Entry(
         "ngramkit.drafters.ngrammys:Unigram",
@@ -82,18 +101,21 @@ DRAFTERS = {
         "Earlier continuations of the last tokens in this text, by count (part of N-Grammys).",
         references=True,
         own_text=True,
+        options=ContextOptions,
     ),
     "prompt-lookup": Entry(
         "ngramkit.drafters.context:PromptLookup",
         "The earliest match of the last tokens in this text, as one chain, as in transformers.",
         references=True,
         own_text=True,
+        options=PromptLookupOptions,
     ),
     "recycling": Entry(
         "ngramkit.drafters.recycling:Recycling",
         "The model's top-k after each token when it was last verified, as a fixed tree "
         "(Token Recycling, arXiv:2408.08696).",
         needs_evidence=True,
+        options=RecyclingOptions,
     ),
     "automaton": Entry(
         "ngramkit.drafters.automaton:Automaton",
@@ -103,12 +125,14 @@ DRAFTERS = {
         required=False,
         needs_evidence=True,
         own_text=True,
+        options=AutomatonOptions,
     ),
     "ssd": Entry(
         "ngramkit.drafters.ssd:Ssd",
         "Continuations in past requests of the model, trusted by how often they were accepted.",
         ("past",),
         references=True,
+        options=SsdOptions,
     ),
 }
 
@@ -154,20 +178,15 @@ def drafters(name: str | None = None) -> Rows[AboutDrafter]:
 
     Raises UsageError for an unknown name.
     """
+    chosen = DRAFTERS if name is None else {name: drafter_entry(name)}
     return Rows(
-        AboutDrafter(
-            each,
-            drafter_entry(each).looks_up,
-            drafter_entry(each).sources,
-            tuple(drafter_options(each)),
-        )
-        for each in ([name] if name is not None else DRAFTERS)
+        AboutDrafter(each, entry.looks_up, entry.sources, tuple(entry.options.listed()))
+        for each, entry in chosen.items()
     )
 
 
 def drafter_options(name: str) -> list[DrafterOption]:
-    drafter_entry(name)
-    return list(DRAFTER_OPTIONS.get(name, ()))
+    return drafter_entry(name).options.listed()
 
 
 class NoDraft(BaseDrafter):

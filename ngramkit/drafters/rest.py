@@ -6,6 +6,8 @@ The draft is the tree of the most frequent ones (section 3.2).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,7 +23,7 @@ from ngramkit.drafters.base import (
     describe_artifacts,
     eos_of,
 )
-from ngramkit.drafters.options import require_options
+from ngramkit.drafters.options import RestOptions
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.rest import draft_after_longest_match
 
@@ -42,18 +44,11 @@ class Rest(BaseDrafter):
 
     scores_are_shares = True
 
-    def __init__(
-        self,
-        datastores: Sequence[Datastore],
-        *,
-        max_match: int = 16,
-        min_match: int = 1,
-        continuation: int = 10,
-    ) -> None:
-        require_options("rest", max_match=max_match, min_match=min_match, continuation=continuation)
-        if min_match > max_match:
+    def __init__(self, datastores: Sequence[Datastore], **options: Any) -> None:
+        given = RestOptions(**options)
+        if given.min_match > given.max_match:
             raise UsageError(
-                f"min_match must be 1 to max_match ({max_match}), got {min_match}",
+                f"min_match must be 1 to max_match ({given.max_match}), got {given.min_match}",
                 option=("min_match", "max_match"),
             )
         self.over = describe_artifacts(datastores)
@@ -61,8 +56,8 @@ class Rest(BaseDrafter):
         self._shards = [shard for datastore in datastores for shard in datastore.shards]
         self._table = search_table(self._shards)
         eos = eos_of(datastores[0].tokenizer)
-        self._rules = np.array([max_match, min_match, continuation, eos], np.int64)
-        self._max_match = max_match
+        self._rules = np.array([*astuple(given), eos], np.int64)
+        self._max_match = given.max_match
         shared = _MEMOS.setdefault(datastores[0], {}) if len(datastores) == 1 else {}
         self._memo = shared.setdefault(self._rules.tobytes(), {})
         self._live = LiveContext(NO_TOKENS)

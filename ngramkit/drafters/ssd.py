@@ -6,6 +6,8 @@ Origins are matched separately, so that none hides the others.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ngramkit.drafters.base import (
@@ -19,7 +21,7 @@ from ngramkit.drafters.base import (
     describe_artifacts,
     eos_of,
 )
-from ngramkit.drafters.options import require_options
+from ngramkit.drafters.options import SsdOptions
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import NO_REFERENCES, Cursor, Given
 from ngramkit.formats.datastore import DatastoreShard, search_table
@@ -64,22 +66,15 @@ class Ssd(BaseDrafter):
 
     takes_references = True
 
-    def __init__(
-        self,
-        past: PastRequests,
-        *,
-        query: int = 10,
-        continuation: int = 24,
-        least_score: float = 0.01,
-    ) -> None:
-        require_options("ssd", query=query, continuation=continuation, least_score=least_score)
+    def __init__(self, past: PastRequests, **options: Any) -> None:
+        given = SsdOptions(**options)
         self._past = past
         self.over = (
             f"{past.tokens:,} tokens of past requests, {describe_artifacts((), past.tokenizer)}"
         )
-        rules = np.array([query, continuation, eos_of(past.tokenizer)], np.int64)
-        self._continuation = continuation
-        self._origins = [_Origin(rules, least_score) for _ in past.shards]
+        rules = np.array([given.query, given.continuation, eos_of(past.tokenizer)], np.int64)
+        self._continuation = given.continuation
+        self._origins = [_Origin(rules, given.least_score) for _ in past.shards]
         self._live = LiveContext(NO_TOKENS)
         self._cursor = Cursor(NO_REFERENCES, NO_TOKENS)
         self._prompt_tokens = 0
