@@ -215,7 +215,7 @@ def common_beginning(one: TokenArray, other: TokenArray) -> int:
 class LiveContext:
     """Prompt and accepted tokens in one growing array.
 
-    `tokens` is a view, valid until the next `append`.
+    `tokens` is a view: it keeps its ids, and does not grow with `append`.
     """
 
     def __init__(self, prompt: TokenArray) -> None:

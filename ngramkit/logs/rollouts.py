@@ -16,8 +16,7 @@ import numpy as np
 
 from ngramkit.basics.errors import BadRecordError, InputError, first_line
 from ngramkit.corpus.turns import content_text
-from ngramkit.drafters.base import TokenArray
-from ngramkit.logs.growing_ids import GrowingIds
+from ngramkit.drafters.base import NO_TOKENS, LiveContext, TokenArray
 from ngramkit.logs.request import (
     NO_TEXT,
     ConversationReader,
@@ -197,7 +196,7 @@ class Branch:
     def __init__(self, where: FilePlace, tools: Any) -> None:
         self._where = where
         self._nodes: list[Any] = []
-        self._ids: GrowingIds | None = GrowingIds()  # None if some node has no ids
+        self._ids: LiveContext | None = LiveContext(NO_TOKENS)  # None if some node has no ids
         self._conversation = ConversationReader(where, tools)
         self._read_nodes = 0  # nodes in the conversation
 
@@ -211,15 +210,15 @@ class Branch:
 
     def request(self, node: Any) -> tuple[Prompt, str | TokenArray]:
         """Append a node that the model wrote; return its prompt and output."""
-        before = 0 if self._ids is None else self._ids.size
+        before = 0 if self._ids is None else self._ids.length
         self.add(node)
         mask = node.get("mask")
         if self._ids is not None and isinstance(mask, list):
-            own = self._ids.first(self._ids.size)[before:]
+            own = self._ids.tokens[before:]
             if len(mask) != len(own):
                 raise BadRecordError("a node's mask must be as long as its token ids")
             begin = next((i for i, sampled in enumerate(mask) if sampled), len(own))
-            return self._ids.first(before + begin), own[begin:]
+            return self._ids.tokens[: before + begin], own[begin:]
         for each in self._nodes[self._read_nodes : -1]:
             self._conversation.add(require_field(self._where, each, "message", dict))
         self._read_nodes = len(self._nodes) - 1

@@ -14,8 +14,7 @@ from ngramkit.basics.errors import InputError
 from ngramkit.corpus.chat import Message, Template
 from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.turns import ASSISTANT, SYSTEM, USER
-from ngramkit.drafters.base import TokenArray
-from ngramkit.logs.growing_ids import GrowingIds
+from ngramkit.drafters.base import LiveContext, TokenArray
 
 ORDERS = (
     (USER, ASSISTANT, USER),
@@ -130,11 +129,11 @@ class _Conversation:
 
     def __init__(self, messages: Sequence[Message], before: TokenArray, role: str) -> None:
         self._messages, self._role = messages, role
-        self._ids = GrowingIds(before)
+        self._ids = LiveContext(before)
         self._ends: list[int] = []  # after each message
 
     def tokens(self, count: int) -> TokenArray:
-        return self._ids.first(self._ends[count - 1])
+        return self._ids.tokens[: self._ends[count - 1]]
 
     def extend(self, count: int, borders: Borders, encode: Callable[[str], TokenArray]) -> bool:
         """Encode the first `count` messages; return False after an unusual order of roles."""
@@ -150,5 +149,5 @@ class _Conversation:
             self._ids.append(encode(piece))
             if message.role == USER:
                 self._ids.append(encode(opened))
-            self._ends.append(self._ids.size)
+            self._ends.append(self._ids.length)
         return True
