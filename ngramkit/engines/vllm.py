@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from ngramkit.engines.vllm_requests import (
     tenant_by,
     unaborted_answer,
 )
+from ngramkit.engines.wrapping import wrap
 
 LOG = logging.getLogger("ngramkit")
 # Has the class that every platform's runner is based on.
@@ -165,21 +165,17 @@ def show_requests_to_proposers(*, tenants: bool, grows: bool) -> None:
         if grows:
             LOG.warning("this vLLM does not report finished requests: a missing row counts as one")
         return
-    if hasattr(getattr(runner, SHOWN), "__wrapped__"):
-        return
-    show, end = getattr(runner, SHOWN), getattr(runner, ENDED)
+    wrap(runner, SHOWN, _with_requests_seen)
+    wrap(runner, ENDED, _with_end_seen)
 
-    @wraps(show)
-    def shown(self: Any, *args: Any, **options: Any) -> Any:
-        if isinstance(getattr(self, "drafter", None), Proposer):
-            self.drafter.see({name: self.requests[name] for name in self.input_batch.req_ids})
-        return show(self, *args, **options)
 
-    @wraps(end)
-    def ended(self: Any, name: str, state: Any) -> Any:
-        if state is not None and isinstance(getattr(self, "drafter", None), Proposer):
-            self.drafter.remember_ended(name, state)
-        return end(self, name, state)
+def _with_requests_seen(theirs: Any, runner: Any, *given: Any, **named: Any) -> Any:
+    if isinstance(getattr(runner, "drafter", None), Proposer):
+        runner.drafter.see({name: runner.requests[name] for name in runner.input_batch.req_ids})
+    return theirs(runner, *given, **named)
 
-    setattr(runner, SHOWN, shown)
-    setattr(runner, ENDED, ended)
+
+def _with_end_seen(theirs: Any, runner: Any, name: str, state: Any) -> Any:
+    if state is not None and isinstance(getattr(runner, "drafter", None), Proposer):
+        runner.drafter.remember_ended(name, state)
+    return theirs(runner, name, state)

@@ -11,7 +11,6 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
-from functools import wraps
 from typing import Any
 
 from ngramkit.basics.errors import UsageError, one_line
@@ -31,6 +30,7 @@ from ngramkit.engines.request_texts import (
     token_ids,
 )
 from ngramkit.engines.tool_templates import offered_templates
+from ngramkit.engines.wrapping import wrap
 
 FRONT_END_KEYS = {IDS_KEY, TEMPLATE_KEY, TEMPLATE_IDS_KEY}  # never taken from a client
 LOG = logging.getLogger("ngramkit")
@@ -44,9 +44,10 @@ OWN_PREFIX = "ngramkit."  # begins the model of a custom class
 
 
 class Served:
-    """Whether this process serves requests that ngramkit drafts for."""
+    """The front end of this process."""
 
-    by_options = False  # of vLLM's, since NGRAMKIT_DRAFT may be unset
+    by_options = False  # vLLM's ask for ngramkit's drafts: NGRAMKIT_DRAFT may be unset
+    refusal: type[Exception] = UsageError  # vLLM's error of a request, if it has one
 
 
 def uses_our_drafts(speculative_config: Any) -> bool:
@@ -61,40 +62,35 @@ def _is_configured() -> bool:
 
 
 def carry_texts() -> None:
-    """Wrap the methods of vLLM's parameters that it has, once in a process."""
+    """Wrap the methods of vLLM's parameters that it has."""
     try:
         from vllm.exceptions import VLLMValidationError
         from vllm.sampling_params import SamplingParams
     except ImportError:  # a version without them
         return
-    if hasattr(SamplingParams, "verify"):
-        _check_and_encode(SamplingParams, VLLMValidationError)
+    Served.refusal = VLLMValidationError
+    wrap(SamplingParams, "verify", _with_ids_of_texts)
     # Loaded before plugins if chats are served.
     chats = getattr(sys.modules.get(PROTOCOL_MODULE), "ChatCompletionRequest", None)
-    if hasattr(chats, "to_sampling_params"):
-        _carry_predictions(chats, VLLMValidationError)
+    wrap(chats, "to_sampling_params", _with_texts_of_chat)
 
 
-def _check_and_encode(parameters: Any, refused: type[Exception]) -> None:
-    theirs = parameters.verify
-    if getattr(theirs, "wrapped_by_ngramkit", False):
+def _with_ids_of_texts(
+    theirs: Any,
+    parameters: Any,
+    model_config: Any,
+    speculative_config: Any,
+    structured: Any,
+    tokenizer: Any,
+) -> None:
+    theirs(parameters, model_config, speculative_config, structured, tokenizer)
+    if not parameters.extra_args or not uses_our_drafts(speculative_config):
         return
-
-    @wraps(theirs)
-    def verify(
-        self: Any, model_config: Any, speculative_config: Any, structured: Any, tokenizer: Any
-    ) -> None:
-        theirs(self, model_config, speculative_config, structured, tokenizer)
-        if not self.extra_args or not uses_our_drafts(speculative_config):
-            return
-        vocabulary = int(model_config.get_vocab_size())
-        try:
-            self.extra_args = with_ids(self.extra_args, text_encoder(tokenizer), vocabulary)
-        except UsageError as error:
-            raise refused(one_line(error)) from None
-
-    verify.wrapped_by_ngramkit = True  # type: ignore[attr-defined]
-    parameters.verify = verify
+    encode, vocabulary = text_encoder(tokenizer), int(model_config.get_vocab_size())
+    try:
+        parameters.extra_args = with_ids(parameters.extra_args, encode, vocabulary)
+    except UsageError as error:
+        raise Served.refusal(one_line(error)) from None
 
 
 def with_ids(said: dict[str, Any], encode: Encode | None, vocabulary: int) -> dict[str, Any]:
@@ -120,31 +116,24 @@ def with_ids(said: dict[str, Any], encode: Encode | None, vocabulary: int) -> di
     return found
 
 
-def _carry_predictions(requests: Any, refused: type[Exception]) -> None:
-    theirs = requests.to_sampling_params
-    if getattr(theirs, "wrapped_by_ngramkit", False):
-        return
-
-    @wraps(theirs)
-    def to_sampling_params(self: Any, *given: Any, **named: Any) -> Any:
-        made = theirs(self, *given, **named)
-        if not _is_configured():
-            return made
-        added: dict[str, Any] = {}
-        if written := _templates_of_request(self):
-            added[TEMPLATE_KEY] = written
-        if (prediction := _prediction_of_request(self)) is not None:
-            try:
-                added[PREDICTION_KEY] = predicted_text(prediction)
-            except UsageError as error:
-                raise refused(one_line(error)) from None
-            _count_in_usage(sys.modules.get(SERVING_MODULE))
-        if added:
-            made.extra_args = {**(made.extra_args or {}), **added}
+def _with_texts_of_chat(theirs: Any, request: Any, *given: Any, **named: Any) -> Any:
+    made = theirs(request, *given, **named)
+    if not _is_configured():
         return made
-
-    to_sampling_params.wrapped_by_ngramkit = True  # type: ignore[attr-defined]
-    requests.to_sampling_params = to_sampling_params
+    added: dict[str, Any] = {}
+    if written := _templates_of_request(request):
+        added[TEMPLATE_KEY] = written
+    if (prediction := _prediction_of_request(request)) is not None:
+        try:
+            added[PREDICTION_KEY] = predicted_text(prediction)
+        except UsageError as error:
+            raise Served.refusal(one_line(error)) from None
+        chats = getattr(sys.modules.get(SERVING_MODULE), "OpenAIServingChat", None)
+        wrap(chats, "chat_completion_full_generator", _with_counts)
+        wrap(chats, "chat_completion_stream_generator_raw", _with_streamed_counts)
+    if added:
+        made.extra_args = {**(made.extra_args or {}), **added}
+    return made
 
 
 def _templates_of_request(request: Any) -> list[str]:
@@ -154,7 +143,7 @@ def _templates_of_request(request: Any) -> list[str]:
 
 
 def _prediction_of_request(request: Any) -> Any:
-    return (request.model_extra or {}).get("prediction") if _is_configured() else None
+    return (request.model_extra or {}).get("prediction")
 
 
 def predicted_text(prediction: Any) -> str:
@@ -180,33 +169,21 @@ def predicted_text(prediction: Any) -> str:
 # What `usage` reports.
 
 
-def _count_in_usage(serving: Any) -> None:
-    chats: Any = getattr(serving, "OpenAIServingChat", None)
-    full = getattr(chats, "chat_completion_full_generator", None)
-    stream = getattr(chats, "chat_completion_stream_generator_raw", None)
-    if full is None or stream is None or getattr(full, "wrapped_by_ngramkit", False):
-        return
+async def _with_counts(
+    theirs: Any, serving: Any, request: Any, results: Any, name: str, *given: Any, **named: Any
+) -> Any:
+    answer = await theirs(serving, request, results, name, *given, **named)
+    await _add_counts(serving, request, name, answer)
+    return answer
 
-    @wraps(full)
-    async def counted(
-        self: Any, request: Any, results: Any, name: str, *given: Any, **named: Any
-    ) -> Any:
-        answer = await full(self, request, results, name, *given, **named)
-        await _add_counts(self, request, name, answer)
-        return answer
 
-    @wraps(stream)
-    async def streamed(
-        self: Any, request: Any, results: Any, name: str, *given: Any, **named: Any
-    ) -> AsyncIterator[Any]:
-        async for chunk in stream(self, request, results, name, *given, **named):
-            if not getattr(chunk, "choices", True):  # the last chunk, with the usage
-                await _add_counts(self, request, name, chunk)
-            yield chunk
-
-    counted.wrapped_by_ngramkit = True  # type: ignore[attr-defined]
-    chats.chat_completion_full_generator = counted
-    chats.chat_completion_stream_generator_raw = streamed
+async def _with_streamed_counts(
+    theirs: Any, serving: Any, request: Any, results: Any, name: str, *given: Any, **named: Any
+) -> AsyncIterator[Any]:
+    async for chunk in theirs(serving, request, results, name, *given, **named):
+        if not getattr(chunk, "choices", True):  # the last chunk, with the usage
+            await _add_counts(serving, request, name, chunk)
+        yield chunk
 
 
 async def _add_counts(serving: Any, request: Any, name: str, answer: Any) -> None:

@@ -10,18 +10,18 @@ import importlib
 import logging
 import sys
 from contextlib import suppress
-from functools import wraps
 from typing import Any
 
 from ngramkit.basics.errors import NgramkitError  # which the package imports too
 from ngramkit.engines.vllm_wanted import (
     RUNNER_MODULE,
+    SPECULATORS_PACKAGE,
     is_configured_by_variable,
     uses_our_speculator,
 )
+from ngramkit.engines.wrapping import wrap
 
 LOG = logging.getLogger("ngramkit")
-SPECULATORS_PACKAGE = "vllm.v1.worker.gpu.spec_decode"
 
 
 def plugin() -> None:
@@ -57,22 +57,14 @@ def _refuse_drafts(message: str) -> bool:
     except ImportError:
         return False
 
-    def refuse(owner: Any, name: str) -> None:
-        theirs = getattr(owner, name, None)
-        if theirs is None:
-            return
+    def refuse(theirs: Any, vllm_config: Any, *given: Any) -> Any:
+        made = theirs(vllm_config, *given)
+        if uses_our_speculator(vllm_config):
+            raise ImportError(message)
+        return made
 
-        @wraps(theirs)
-        def checked(vllm_config: Any, *given: Any) -> Any:
-            made = theirs(vllm_config, *given)
-            if uses_our_speculator(vllm_config):
-                raise ImportError(message)
-            return made
-
-        setattr(owner, name, checked)
-
-    refuse(VllmConfig, "__post_init__")
+    wrap(VllmConfig, "__post_init__", refuse)
     with suppress(ImportError):  # a version without Model Runner V2
-        refuse(importlib.import_module(SPECULATORS_PACKAGE), "init_speculator")
-    refuse(sys.modules.get(RUNNER_MODULE), "init_speculator")
+        wrap(importlib.import_module(SPECULATORS_PACKAGE), "init_speculator", refuse)
+    wrap(sys.modules.get(RUNNER_MODULE), "init_speculator", refuse)
     return True

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from ngramkit.engines.vllm_batch import is_first_rank_of_stage, most_drafted, op
 from ngramkit.engines.vllm_modes import MODES, UNUSED_KEYS
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does, mode_of
 from ngramkit.engines.vllm_requests import RunningRequests
+from ngramkit.engines.wrapping import wrap
 
 LOG = logging.getLogger("ngramkit")
 MIN_SCORE = 1e-6  # scores are divided by each other
@@ -234,32 +234,28 @@ def confidence_probs(
 
 
 def show_requests_to_speculators(runner: Any) -> None:
-    """Wrap three methods of GPUModelRunner, once in a process, to show requests to a Speculator."""
-    add, finish, take = runner.add_requests, runner.finish_requests, runner.take_draft_token_ids
-    if getattr(add, "watched_by_ngramkit", False):
-        return
+    """Wrap three methods of GPUModelRunner to show requests to a Speculator."""
+    wrap(runner, "add_requests", _with_begins_seen)
+    wrap(runner, "finish_requests", _with_ends_seen)
+    wrap(runner, "take_draft_token_ids", _with_drafts_trimmed)
 
-    @wraps(add)
-    def add_requests(self: Any, scheduler_output: Any) -> Any:
-        if isinstance(self.speculator, Speculator):
-            for new in scheduler_output.scheduled_new_reqs:
-                self.speculator.requests.begin(new)
-        return add(self, scheduler_output)
 
-    @wraps(finish)
-    def finish_requests(self: Any, scheduler_output: Any) -> Any:
-        if isinstance(self.speculator, Speculator):
-            for name in sorted(scheduler_output.preempted_req_ids or ()):
-                self.speculator.requests.preempt(name)
-            for name in sorted(scheduler_output.finished_req_ids):
-                self.speculator.requests.finish(name)
-        return finish(self, scheduler_output)
+def _with_begins_seen(theirs: Any, runner: Any, scheduler_output: Any) -> Any:
+    if isinstance(runner.speculator, Speculator):
+        for new in scheduler_output.scheduled_new_reqs:
+            runner.speculator.requests.begin(new)
+    return theirs(runner, scheduler_output)
 
-    @wraps(take)
-    def take_draft_token_ids(self: Any) -> Any:
-        ids = take(self)
-        return self.speculator.trim(ids) if isinstance(self.speculator, Speculator) else ids
 
-    add_requests.watched_by_ngramkit = True  # type: ignore[attr-defined]
-    runner.add_requests, runner.finish_requests = add_requests, finish_requests
-    runner.take_draft_token_ids = take_draft_token_ids
+def _with_ends_seen(theirs: Any, runner: Any, scheduler_output: Any) -> Any:
+    if isinstance(runner.speculator, Speculator):
+        for name in sorted(scheduler_output.preempted_req_ids or ()):
+            runner.speculator.requests.preempt(name)
+        for name in sorted(scheduler_output.finished_req_ids):
+            runner.speculator.requests.finish(name)
+    return theirs(runner, scheduler_output)
+
+
+def _with_drafts_trimmed(theirs: Any, runner: Any) -> Any:
+    ids = theirs(runner)
+    return runner.speculator.trim(ids) if isinstance(runner.speculator, Speculator) else ids

@@ -7,6 +7,7 @@ from typing import Any
 
 VARIABLE = "NGRAMKIT_DRAFT"  # CONFIG_VARIABLE, whose module may fail
 RUNNER_MODULE = "vllm.v1.worker.gpu.model_runner"  # has its `init_speculator` as a global
+SPECULATORS_PACKAGE = "vllm.v1.worker.gpu.spec_decode"
 NGRAM_METHODS = ("ngram", "ngram_gpu")  # those that vLLM's own n-gram drafter serves in V2
 
 

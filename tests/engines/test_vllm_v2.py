@@ -639,7 +639,10 @@ def vllm_modules(v2, monkeypatch):
         "vllm.config": {"VllmConfig": VllmConfig},
         "vllm.version": {"__version__": VERSION},
         "vllm.v1.worker.gpu.spec_decode": {"init_speculator": lambda *given: "vLLM's own"},
-        vllm_hooks.RUNNER_MODULE: {"GPUModelRunner": type("R", (Runner,), dict(vars(Runner)))},
+        vllm_hooks.RUNNER_MODULE: {
+            "GPUModelRunner": type("R", (Runner,), dict(vars(Runner))),
+            "init_speculator": lambda *given: "vLLM's own",
+        },
     }
     for name, attributes in contents.items():
         module = ModuleType(name)
@@ -653,16 +656,14 @@ def test_the_plugin_replaces_vllms_drafter_where_it_is_asked_for(vllm_modules, m
     monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
     vllm_plugin.plugin()
     vllm_plugin.plugin()
-    package = vllm_modules["vllm.v1.worker.gpu.spec_decode"]
-    assert vllm_modules[vllm_hooks.RUNNER_MODULE].init_speculator is package.init_speculator
     device = torch.device("cpu")
-    assert package.init_speculator(options(), device, None) == "vLLM's own"
-    made = package.init_speculator(options(ngramkit={}), device, States())
-    assert isinstance(made, v2.Speculator)
-    made = package.init_speculator(options(ngramkit={}, method="eagle"), device, None)
-    assert made == "vLLM's own"
-    with pytest.raises(UsageError, match="custom_class"):
-        package.init_speculator(options(ngramkit={}, method="ngram_gpu"), device, None)
+    for name in ("vllm.v1.worker.gpu.spec_decode", vllm_hooks.RUNNER_MODULE):
+        init = vllm_modules[name].init_speculator
+        assert init(options(), device, None) == "vLLM's own"
+        assert isinstance(init(options(ngramkit={}), device, States()), v2.Speculator)
+        assert init(options(ngramkit={}, method="eagle"), device, None) == "vLLM's own"
+        with pytest.raises(UsageError, match="custom_class"):
+            init(options(ngramkit={}, method="ngram_gpu"), device, None)
 
 
 def test_a_configuration_that_v2_does_not_run_fails_at_once(vllm_modules, monkeypatch):
@@ -683,8 +684,6 @@ def test_a_broken_installation_stops_servers_that_ask_for_drafts(
     broken, vllm_modules, monkeypatch, caplog
 ):
     monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
-    runner = vllm_modules[vllm_hooks.RUNNER_MODULE]
-    runner.init_speculator = vllm_modules["vllm.v1.worker.gpu.spec_decode"].init_speculator
     if broken == "a module":
         monkeypatch.setitem(sys.modules, "ngramkit.engines.vllm_hooks", None)
     else:  # of a vLLM that ngramkit does not know
