@@ -95,6 +95,7 @@ class GrowingHistory:
             self._writer = HistoryWriter(
                 self._folders, config.history_bytes, config.history_tokens, config.history_days
             )
+            Finalize(self, self._writer.end)
         self.past("")
 
     @property
@@ -210,7 +211,7 @@ class Folders:
 
 
 class HistoryWriter:
-    """A thread that writes requests to the histories of `folders`; it ends with this object.
+    """A thread that writes requests to the histories of `folders`, until `end` or its process ends.
 
     Beyond `most` bytes a log's oldest half is dropped, and so are requests older than `days`;
     earlier ones count as written when first seen. The index covers the newest `searched` tokens.
@@ -224,54 +225,41 @@ class HistoryWriter:
         days: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        age = None if days is None else days * DAY_SECONDS
-        self._work = _Writing(folders, most, searched, age, clock)
+        self._folders, self._most, self._searched = folders, most, searched
+        self._age = None if days is None else days * DAY_SECONDS
+        self._clock = clock
+        self.written = 0
+        self._complained: set[str] = set()
         self._process = 0  # id of the thread's process; a forked child has no thread
         if days is not None:
             self._start()
 
-    @property
-    def written(self) -> int:
-        return self._work.written
-
     def put(self, key: str, tokens: TokenArray, prompt: int) -> None:
         if self._process != os.getpid():
             self._start()
-        if self._work.queue.qsize() >= MAX_WAITING_REQUESTS:
-            self._work.complain("requests finish faster than they are written: some are not")
+        if self._queue.qsize() >= MAX_WAITING_REQUESTS:
+            self._complain("requests finish faster than they are written: some are not")
         else:
-            self._work.queue.put((key, tokens, prompt))
+            self._queue.put((key, tokens, prompt))
 
     def flush(self) -> None:
+        if self._process != os.getpid() or not self._thread.is_alive():
+            return
+        written = threading.Event()
+        self._queue.put(written)
+        if threading.current_thread() is not self._thread:
+            written.wait(EXIT_SECONDS)
+
+    def end(self) -> None:
+        self.flush()
         if self._process == os.getpid():
-            self._work.flush()
+            self._queue.put(None)
 
     def _start(self) -> None:
         self._process = os.getpid()
-        self._work.begin()
-        Finalize(self, self._work.end, exitpriority=EXIT_PRIORITY)
-
-
-class _Writing:
-    """The work of a HistoryWriter's thread, which has no reference to the writer."""
-
-    def __init__(
-        self,
-        folders: Folders,
-        most: int,
-        searched: int,
-        age: float | None,
-        clock: Callable[[], float],
-    ) -> None:
-        self._folders, self._most, self._searched = folders, most, searched
-        self._age, self._clock = age, clock
-        self.written = 0
-        self._complained: set[str] = set()
-
-    def begin(self) -> None:
         # A request, an event to set when those before it are written, or None at the end. Unlike
         # queue.Queue's, its `put` may be called while garbage is collected.
-        self.queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._histories: dict[str, History] = {}
         self._unsorted: dict[str, int] = {}  # tokens that each index lacks
         # When expired requests were last searched; not yet, since other ranks may still read.
@@ -279,22 +267,13 @@ class _Writing:
         self._idle = True  # nothing was written yet
         self._thread = threading.Thread(target=self._run, name="ngramkit history", daemon=True)
         self._thread.start()
-
-    def flush(self) -> None:
-        written = threading.Event()
-        self.queue.put(written)
-        if threading.current_thread() is not self._thread:
-            written.wait(EXIT_SECONDS)
-
-    def end(self) -> None:
-        self.flush()
-        self.queue.put(None)
+        Finalize(None, self.end, exitpriority=EXIT_PRIORITY)
 
     def _run(self) -> None:
         while True:
             self._attempt(self._expire_if_due)
             try:
-                item = self.queue.get(timeout=None if self._age is None else self._pause())
+                item = self._queue.get(timeout=None if self._age is None else self._pause())
             except queue.Empty:
                 continue
             if item is None:
@@ -308,9 +287,9 @@ class _Writing:
         try:
             work(*given)
         except NgramkitError as error:
-            self.complain(one_line(error))
+            self._complain(one_line(error))
         except Exception as error:  # the thread goes on, whatever it was
-            self.complain(reason(error) or repr(error))
+            self._complain(reason(error) or repr(error))
 
     def _write(self, key: str, tokens: TokenArray, prompt: int) -> None:
         history = self._histories.pop(key, None) or self._folders.open(key)
@@ -346,7 +325,7 @@ class _Writing:
         history = History.open(folder)
         _log_dropped(history, drop_older_than(history, age, now))
 
-    def complain(self, what: str) -> None:
+    def _complain(self, what: str) -> None:
         if what not in self._complained:
             self._complained.add(what)
             LOG.warning("cannot write the history: %s; drafting continues", what)
