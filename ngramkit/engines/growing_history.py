@@ -19,7 +19,7 @@ import queue
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,7 +41,6 @@ LOG = logging.getLogger("ngramkit")
 MAX_TENANTS_IN_MEMORY = 64  # histories in memory at once
 MAX_TENANT_FOLDERS = 4096  # maximum tenants with a folder in one run; others are only in memory
 FOLDER_NAME_DIGITS = 32  # hex digits of a tenant's folder name
-MAX_WATCHED_REQUESTS = 4096  # maximum requests that are watched
 MAX_WAITING_REQUESTS = 4096  # maximum requests that wait to be written
 DAY_SECONDS = 86_400.0
 EXPIRY_CHECKS_PER_AGE = 50  # searches for expired requests per age
@@ -337,27 +336,3 @@ def _log_dropped(history: History, dropped: Dropped) -> None:
     if dropped.damaged:
         aside = history.path / DAMAGED
         LOG.warning("%s: moved %s damaged bytes there", aside, f"{dropped.damaged:,}")
-
-
-class Departures:
-    """Requests that an engine shows while they run, and that know whether they have finished.
-
-    Others have finished, were aborted, or are preempted.
-    """
-
-    def __init__(self) -> None:
-        self._seen: dict[str, Any] = {}
-
-    def ended(self, running: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-        """Return watched requests that are not `running`, by name, and watch the running ones."""
-        now = dict(running)
-        left = {name: self._seen[name] for name in sorted(self._seen.keys() - now.keys())}
-        self._seen.update(now)
-        while len(self._seen) > max(
-            MAX_WATCHED_REQUESTS, len(now)
-        ):  # some never report that they were aborted
-            del self._seen[next(iter(self._seen))]
-        return left
-
-    def forget(self, name: str) -> None:
-        self._seen.pop(name, None)

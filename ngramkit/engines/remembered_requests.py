@@ -1,11 +1,43 @@
-"""Which requests join the history when they end. Adapters report the facts, and ask here."""
+"""Which requests have ended, and which join the history then. Adapters ask here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.request_parameters import forbids_remembering
+
+MAX_WATCHED_REQUESTS = 4096  # maximum requests that are watched
+
+
+class Departures:
+    """The ends of requests that an engine shows only while they run.
+
+    They know whether they have ended if they have the `attribute`. Others that do not run were
+    aborted, or are preempted.
+    """
+
+    def __init__(
+        self, batch: BatchDrafter, attribute: str, has_ended: Callable[[Any], bool]
+    ) -> None:
+        self._batch, self._attribute, self._has_ended = batch, attribute, has_ended
+        self._seen: dict[str, Any] = {}
+
+    def ended(self, running: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """Return requests that have ended since they ran, with their names, if a history grows."""
+        if running and all(hasattr(each, self._attribute) for each in running.values()):
+            self._batch.expect_ends()
+        if not self._batch.grows or not self._batch.reports_ends:
+            return []
+        gone = sorted(self._seen.keys() - running.keys())
+        ended = [name for name in gone if self._has_ended(self._seen[name])]
+        found = [(name, self._seen.pop(name)) for name in ended]
+        self._seen.update(running)
+        # Some never report that they were aborted.
+        while len(self._seen) > max(MAX_WATCHED_REQUESTS, len(running)):
+            del self._seen[next(iter(self._seen))]
+        return found
 
 
 def joined_history(
@@ -19,7 +51,7 @@ def joined_history(
 ) -> str | None:
     """Return the key of the history that a request joins when it ends; None if it joins none.
 
-    `tenant`: as `tenant_of` returns it. `parameters`: the request's own, which may forbid
+    `tenant`: as `tenant_of_request` returns it. `parameters`: the request's own, which may forbid
     remembering. `undrafted`: it switched drafts off, in an engine where that also forbids
     remembering. `hidden`: its prompt has inputs without ids of their own: embeddings have zeros,
     and a picture has the ids of any other. `most`: tokens of its output; one token is never drafted

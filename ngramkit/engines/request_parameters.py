@@ -63,22 +63,20 @@ def is_off(value: object) -> bool:
     return value == 0 or (isinstance(value, str) and value.strip().lower() in OFF_VALUES)
 
 
-def tenant_by_key(parameters: Mapping[str, Any]) -> str | None:
-    """Return the tenant that a request's own parameters name, as `tenant_of`.
+def tenant_of_request(by: str | None, parameters: Mapping[str, Any], **values: Any) -> str | None:
+    """Return the tenant whose history a request drafts from and joins, "" without one.
 
-    >>> [tenant_by_key({"ngramkit_history": said}) for said in ("acme", None, False, [])]
+    `by`: as `history_by`; "key" takes the request's own `parameters`, others one of `values`.
+    Returns None for values of other types and long ones: such requests are not remembered.
+
+    >>> said = ("acme", None, False, [])
+    >>> [tenant_of_request("key", {"ngramkit_history": each}) for each in said]
     ['acme', '', '', None]
+    >>> tenant_of_request("lora", {}, lora=7), tenant_of_request(None, {}, lora=7)
+    ('7', '')
     """
-    said = parameters.get(HISTORY_KEY)
-    return tenant_of(None if is_off(said) else said)
-
-
-def tenant_of(said: Any) -> str | None:
-    """Return a tenant's key from a client's value, "" for None.
-
-    Returns None for other types and long values: such requests are not remembered.
-    """
-    if said is None:
+    said = parameters.get(HISTORY_KEY) if by == "key" else values[by] if by else None
+    if said is None or (by == "key" and is_off(said)):
         return ""
     if not isinstance(said, str | int | float):
         return None

@@ -29,13 +29,10 @@ from ngramkit.budget.pass_times import PassTimes, pass_times
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig
-from ngramkit.engines.growing_history import (
-    Departures,
-    Finished,
-)
+from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.metrics import EngineCounters
-from ngramkit.engines.remembered_requests import joined_history
-from ngramkit.engines.request_parameters import forbids_drafts, tenant_by_key, tenant_of
+from ngramkit.engines.remembered_requests import Departures, joined_history
+from ngramkit.engines.request_parameters import forbids_drafts, tenant_of_request
 from ngramkit.engines.request_texts import (
     MAX_RUNNING_TEXT_TOKENS,
     REFERENCE_KEY,
@@ -72,7 +69,10 @@ class NgramCorpus:
             writes=server.first,
         )
         self.history, self.statistics = self._batch.history, self._batch.statistics
-        self._departures, self._tenants = Departures(), config.history_by
+        self._departures = Departures(
+            self._batch, "finished_reason", lambda request: request.finished_reason is not None
+        )
+        self._tenants = config.history_by
         self.draft_token_num = draft_token_num
         nodes = draft_token_num - 1  # the first is the last token of the context
         self._nodes = min(config.budget or nodes, nodes)
@@ -99,8 +99,6 @@ class NgramCorpus:
                 LOG.error("%s; nothing is drafted", one_line(error))
                 self._nodes = 0
         self._requests = {request.rid: request for request in requests}
-        if requests and all(hasattr(request, "finished_reason") for request in requests):
-            self._batch.expect_ends()
         if self._references.tokens > MAX_RUNNING_TEXT_TOKENS // 2:  # SGLang may not report all ends
             self._references.keep(self._requests)
         for name, request in self._requests.items():
@@ -115,20 +113,12 @@ class NgramCorpus:
                     templates=written or None,
                     tenant=self._tenant(request) or "",
                 )
-        if self._batch.grows and self._batch.reports_ends:
-            self._remember_ended()
-
-    def _remember_ended(self) -> None:
-        for name, request in self._departures.ended(self._requests.items()).items():
-            reason = request.finished_reason
-            if reason is None:
-                continue
-            self._departures.forget(name)
+        for name, request in self._departures.ended(self._requests):
             parameters = _custom_params(request)
             joins = joined_history(
                 self._tenant(request),
                 parameters,
-                aborted="ABORT" in type(reason).__name__,
+                aborted="ABORT" in type(request.finished_reason).__name__,
                 undrafted=forbids_drafts(parameters),
             )
             if joins is not None:
@@ -197,12 +187,12 @@ class NgramCorpus:
         return not forbids_drafts(_custom_params(self._requests.get(name)))
 
     def _tenant(self, request: Any) -> str | None:
-        if self._tenants is None:
-            return ""
-        if self._tenants == "key":
-            return tenant_by_key(_custom_params(request))
-        attribute = {"lora": "lora_id", "salt": "cache_salt"}[self._tenants]
-        return tenant_of(getattr(request, attribute, None) or None)
+        return tenant_of_request(
+            self._tenants,
+            _custom_params(request),
+            lora=getattr(request, "lora_id", None) or None,
+            salt=getattr(request, "cache_salt", None) or None,
+        )
 
     def _asked(self, name: str, row: TokenArray) -> Asked:
         request = self._requests.get(name)

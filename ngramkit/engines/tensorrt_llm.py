@@ -22,15 +22,14 @@ from ngramkit.basics.errors import UsageError, require_between
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import ENGINES, DraftConfig, require_config
-from ngramkit.engines.growing_history import Departures, Finished
-from ngramkit.engines.remembered_requests import joined_history
-from ngramkit.engines.request_parameters import tenant_of
+from ngramkit.engines.growing_history import Finished
+from ngramkit.engines.remembered_requests import Departures, joined_history
+from ngramkit.engines.request_parameters import tenant_of_request
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
 BASE_MODULE = "tensorrt_llm._torch.speculative.drafter"
 MAX_CHAIN_TOKENS = 64  # maximum tokens of a chain
 COMPLETE, CANCELLED = "is_generation_complete_state", "is_finished_due_to_cancellation"
-TENANT_OF = {"lora": "lora_task_id", "salt": "cache_salt_id"}  # attributes of a request
 
 
 def make_drafter(
@@ -108,7 +107,10 @@ def _class_over(base: type[Any]) -> type[Any]:
             )
             self._batch.require_same(own)
             self.history, self.statistics = self._batch.history, self._batch.statistics
-            self._departures, self._tenants = Departures(), config.history_by
+            self._departures = Departures(
+                self._batch, COMPLETE, lambda each: _was_cancelled(each) or getattr(each, COMPLETE)
+            )
+            self._tenants = config.history_by
             self.enabled = True
 
         def __reduce__(self) -> Any:
@@ -135,16 +137,9 @@ def _class_over(base: type[Any]) -> type[Any]:
                 request.py_draft_tokens = chain.token_ids.tolist()
 
         def _remember(self, requests: Sequence[Any]) -> None:
-            if requests and all(hasattr(request, COMPLETE) for request in requests):
-                self._batch.expect_ends()
-            if not self._batch.grows or not self._batch.reports_ends:
-                return
-            running = [(f"{request.request_id:020}", request) for request in requests]
-            for name, request in self._departures.ended(running).items():
-                aborted = bool(getattr(request, CANCELLED, False))
-                if not aborted and not getattr(request, COMPLETE):
-                    continue
-                self._departures.forget(name)
+            running = {f"{request.request_id:020}": request for request in requests}
+            for name, request in self._departures.ended(running):
+                aborted = _was_cancelled(request)
                 joins = joined_history(self._tenant(request), {}, aborted=aborted)
                 if joins is not None:
                     tokens = np.array(request.get_tokens(0), np.int32)
@@ -152,8 +147,12 @@ def _class_over(base: type[Any]) -> type[Any]:
                     self._batch.finish(Finished(tokens, prompt, name, joins))
 
         def _tenant(self, request: Any) -> str | None:
-            attribute = TENANT_OF.get(self._tenants or "")
-            return tenant_of(attribute and getattr(request, attribute, None))
+            return tenant_of_request(
+                self._tenants,
+                {},
+                lora=getattr(request, "lora_task_id", None),
+                salt=getattr(request, "cache_salt_id", None),
+            )
 
         def _longest(self) -> int:
             now = getattr(self, "max_total_draft_tokens", None)
@@ -181,6 +180,10 @@ def _is_first_process() -> bool:
     names = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK")
     ranks = [os.environ[name] for name in names if os.environ.get(name, "").isdigit()]
     return not ranks or int(ranks[0]) == 0
+
+
+def _was_cancelled(request: Any) -> bool:
+    return bool(getattr(request, CANCELLED, False))
 
 
 def _prompt_length(request: Any, row: Sized) -> int:

@@ -18,7 +18,7 @@ from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.host_rows import HostRow, HostRows
 from ngramkit.engines.prediction_counts import PredictionCounts
 from ngramkit.engines.remembered_requests import joined_history
-from ngramkit.engines.request_parameters import forbids_drafts, tenant_by_key, tenant_of
+from ngramkit.engines.request_parameters import forbids_drafts, tenant_of_request
 from ngramkit.engines.request_texts import (
     IDS_KEY,
     PREDICTION_KEY,
@@ -278,12 +278,9 @@ def external_id(name: str) -> str:
 
 
 def tenant_by(by: str | None, sampling: Any, lora: Any) -> str | None:
-    """Return whose history a request drafts from and joins, as `tenant_of`."""
-    if by == "lora":
-        return tenant_of(getattr(lora, "lora_name", None))
-    if by == "key":
-        return tenant_by_key(getattr(sampling, "extra_args", None) or {})
-    return ""
+    """Return whose history a request drafts from and joins, as `tenant_of_request`."""
+    parameters = getattr(sampling, "extra_args", None) or {}
+    return tenant_of_request(by, parameters, lora=getattr(lora, "lora_name", None))
 
 
 def stop_tokens(sampling: Any) -> set[int]:
