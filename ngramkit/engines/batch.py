@@ -56,6 +56,9 @@ class Asked(NamedTuple):
     name: str = ""  # the engine's id of the request, of all or none; "": found by its tokens
 
 
+NOTHING_ASKED = Asked(None)
+
+
 class BatchDrafter:
     """Drafts for an engine's requests from one source; call it from one thread.
 
@@ -218,14 +221,12 @@ class BatchDrafter:
         follows = self.grows and not self.reports_ends
         wanted = [i for i in range(len(rows)) if (follows or sizes[i] > 0) and len(rows[i])]  # type: ignore[arg-type]
         contexts = [np.ascontiguousarray(rows[i], np.int32) for i in wanted]
-        tenants = [asked[i].tenant for i in wanted] if asked else ()
-        names = [asked[i].name for i in wanted] if asked and asked[0].name else ()
-        sessions = self.sessions.find(contexts, tenants, names)
+        facts = [asked[i] if asked else NOTHING_ASKED for i in wanted]
+        names = [fact.name for fact in facts]
+        sessions = self.sessions.find(contexts, [fact.tenant for fact in facts], names)
         begun: dict[Session, int] = {}
         if self.history is not None:
-            begun = _beginning_requests(
-                sessions, contexts, [asked[i].prompt for i in wanted] if asked else None
-            )
+            begun = _beginning_requests(sessions, contexts, facts)
             if follows:
                 self._follow(self.history, begun)
             if self.history.take_in():
@@ -234,7 +235,6 @@ class BatchDrafter:
                 if session.request is not None:
                     session.request.release_past()
         written = self._written(sessions, contexts)
-        facts = [asked[i] if asked else None for i in wanted]
         lag = len(wanted) // ROWS_PER_VERSION
         jobs = [
             self._job(session, row, new, sizes[i], lag, begun.get(session), fact)
@@ -288,7 +288,7 @@ class BatchDrafter:
         size: int,
         lag: int,
         prompt: int | None,
-        asked: Asked | None,
+        asked: Asked,
     ) -> Job:
         """Learn from a row's last draft, and return its next job.
 
@@ -296,15 +296,12 @@ class BatchDrafter:
         """
         session.outcome = None
         workspace = self._workspaces[0]
-        given: Given = NO_REFERENCES
-        if asked is not None and len(asked.references):
-            given = asked.references
+        given: Given = asked.references if len(asked.references) else NO_REFERENCES
         refers = given is not session.references or (prompt is not None and len(given) > 0)
         begins = session.request is None or prompt is not None or refers
         begin = 0
         if refers:
-            known = None if asked is None else asked.prompt
-            begin = min(_unwritten(session, len(row)) if known is None else known, len(row))
+            begin = min(_prompt_length(session, row, asked), len(row))
         if session.request is None:
             tokens = with_known_ids(row, self.source.vocabulary)
             past = self.source.past(session.tenant)
@@ -333,7 +330,7 @@ class BatchDrafter:
             session.references = given
         session.drafting = not self.pause or session.pause.opens()
         lag += session.number % max(lag, 1)  # so that not all catch up in one step
-        evidence = asked.evidence if asked and len(written) else None
+        evidence = asked.evidence if len(written) else None
         return Job(session.request, written, size if session.drafting else 0, lag, evidence)
 
     def _judge_draft(self, session: Session, draft: DraftTree, written: TokenArray) -> None:
@@ -420,26 +417,27 @@ class _Pool:
 
 
 def _beginning_requests(
-    sessions: Sequence[Session], rows: Sequence[TokenArray], prompts: Sequence[int | None] | None
+    sessions: Sequence[Session], rows: Sequence[TokenArray], asked: Sequence[Asked]
 ) -> dict[Session, int]:
     """Return the sessions that begin a request, and the lengths of their prompts.
 
     An agent's next turn begins one in an existing session.
     """
     begun = {}
-    for i, (session, row) in enumerate(zip(sessions, rows, strict=True)):
-        prompt = prompts[i] if prompts else None
-        prompt = _unwritten(session, len(row)) if prompt is None else prompt
+    for session, row, fact in zip(sessions, rows, asked, strict=True):
+        prompt = _prompt_length(session, row, fact)
         if session.kept < max(session.size, prompt):
             begun[session] = prompt
     return begun
 
 
-def _unwritten(session: Session, size: int) -> int:
-    """Return how many of a row's tokens the last pass cannot have written."""
-    drafted = 0 if session.draft is None else len(session.draft)
-    new = size - session.kept
-    return size - (new if session.kept == session.size and new <= drafted + 1 else 1)
+def _prompt_length(session: Session, row: TokenArray, asked: Asked) -> int:
+    """Return the tokens of a prompt; if unknown, those that the last pass cannot have written."""
+    if asked.prompt is not None:
+        return asked.prompt
+    new = len(row) - session.kept
+    drafted = len(session.draft or ())
+    return len(row) - (new if session.kept == session.size and new <= drafted + 1 else 1)
 
 
 def _remember_session(history: GrowingHistory, session: Session) -> None:

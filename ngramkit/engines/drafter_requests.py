@@ -32,14 +32,9 @@ class DrafterSource(RequestSource):
     def workspace(self) -> DrafterSource:
         return self
 
-    def request(
-        self,
-        prompt: TokenArray,
-        past: PastRequests | None = None,
-        references: ReferenceTexts = NO_REFERENCES,
-    ) -> DrafterRequest:
+    def request(self, prompt: TokenArray, past: PastRequests | None = None) -> DrafterRequest:
         make = self.make if past is None else partial(self.make, past)
-        return DrafterRequest(make, prompt, self.vocabulary, references)
+        return DrafterRequest(make, prompt, self.vocabulary)
 
     def refresh(self) -> None:
         """Do nothing: drafters read their past requests whenever they draft."""
@@ -62,14 +57,8 @@ class DrafterSource(RequestSource):
 class DrafterRequest:
     """A request and its drafter, which is made again if tokens are removed."""
 
-    def __init__(
-        self,
-        make: Callable[[], Drafter],
-        prompt: TokenArray,
-        vocabulary: int,
-        references: ReferenceTexts = NO_REFERENCES,
-    ) -> None:
-        self._make, self._vocabulary, self._references = make, vocabulary, references
+    def __init__(self, make: Callable[[], Drafter], prompt: TokenArray, vocabulary: int) -> None:
+        self._make, self._vocabulary, self._references = make, vocabulary, NO_REFERENCES
         self._begin(prompt, len(prompt))
 
     def _begin(self, tokens: TokenArray, prompt: int) -> None:

@@ -67,12 +67,8 @@ class HostRows:
             return self.begin(name, tokens, prompt)
         return self.begin(name, tokens, prompt, hidden=row.hidden, request=row.request)
 
-    def preempt(self, name: str) -> HostRow | None:
-        """Drop the tokens of a request that has not ended; the engine begins it again."""
-        return self._rows.pop(name, None)
-
-    def finish(self, name: str) -> HostRow | None:
-        """Remove a request that has ended; None if it is unknown."""
+    def remove(self, name: str) -> HostRow | None:
+        """Remove a request that has ended or was preempted; None if it is unknown."""
         return self._rows.pop(name, None)
 
     def finish_all(self) -> list[tuple[str, HostRow]]:

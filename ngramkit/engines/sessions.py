@@ -90,7 +90,7 @@ class Sessions:
         """
         self._step += 1
         asked = list(zip(rows, tenants or [""] * len(rows), strict=True))
-        if names:
+        if any(names):
             self._before = self._placed
             self._placed = [
                 self._named(name, *each) for name, each in zip(names, asked, strict=True)

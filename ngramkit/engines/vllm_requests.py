@@ -96,12 +96,12 @@ class RunningRequests:
         self.batch.sessions.rewrite(new.req_id)
 
     def preempt(self, name: str) -> None:
-        self.rows.preempt(name)
+        self.rows.remove(name)
         self.texts.drop(name)
 
     def finish(self, name: str) -> None:
         """Forget a request that has finished or was aborted, and remember what it finished."""
-        row = self.rows.finish(name)
+        row = self.rows.remove(name)
         self.batch.sessions.end(name)
         self.texts.drop(name)
         if row is not None:
