@@ -9,6 +9,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,18 @@ class CorpusOptions:
     def given(self) -> list[str]:
         return [each.name for each in fields(self) if getattr(self, each.name) != each.default]
 
+    def refuse(self, corpus: str, *options: str) -> None:
+        for option in options:
+            if getattr(self, option) is not None:
+                raise UsageError(f"cannot use {option} for {corpus}", "leave it out", option=option)
+
+    @cached_property
+    def reading(self) -> ReaderOptions:
+        most = self.max_document
+        most = parse_size(most) if isinstance(most, str) else MAX_DOCUMENT if most is None else most
+        require_between("max_document", most, 1, 1 << 40)
+        return ReaderOptions(self.column, self.join_turns, self.skip_bad, most)
+
 
 def refuse_text_options(given: Iterable[str]) -> None:
     """Raise UsageError for an option that only texts have, if tokens are the source."""
@@ -219,7 +232,7 @@ def open_corpus(
 
 
 def open_with(corpus: Openable, options: CorpusOptions, reporter: Reporter) -> AnyCorpus:
-    exclude, dedup, max_document = options.exclude, options.dedup, options.max_document
+    exclude, dedup = options.exclude, options.dedup
     require_method(dedup)
     files = [] if exclude is None else given_paths("exclude", exclude)
     exclusions = [read_exclusions(file) for file in files if not is_evaluation(file)]
@@ -231,59 +244,46 @@ def open_with(corpus: Openable, options: CorpusOptions, reporter: Reporter) -> A
         licenses=frozenset(licence.strip().lower() for licence in options.licenses),
         excluded=frozenset().union(*exclusions),
     )
-    most = parse_size(max_document) if isinstance(max_document, str) else max_document
-    most = MAX_DOCUMENT if most is None else most
-    require_between("max_document", most, 1, 1 << 40)
-    reading = ReaderOptions(options.column, options.join_turns, options.skip_bad, most)
-    origin = Origin(
-        options.split,
-        options.revision,
-        options.language,
-        options.name,
-        reading,
-        options.private,
-        reporter,
-    )
     if isinstance(corpus, str | Path):
-        named = _open_named(as_url(corpus) or str(corpus), origin, selection)
+        named = _open_named(as_url(corpus) or str(corpus), selection, options, reporter)
         return deduplicate(named, dedup, evaluation)
     if isinstance(corpus, list | tuple) and _is_mixture(corpus):
-        return deduplicate(_open_mixture(corpus, origin, selection), dedup, evaluation)
-    return _open_texts(corpus, origin, selection, dedup, evaluation)
+        return deduplicate(_open_mixture(corpus, selection, options, reporter), dedup, evaluation)
+    return _open_texts(corpus, selection, evaluation, options, reporter)
 
 
 def _open_texts(
     texts: Any,
-    origin: Origin,
     selection: Selection,
-    dedup: str | None,
     evaluation: EvaluationTexts | None,
+    options: CorpusOptions,
+    reporter: Reporter,
 ) -> AnyCorpus:
     """Spool texts, up to the limit of documents, and open them."""
-    name = TEXTS if origin.name is None else origin.name
+    name = TEXTS if options.name is None else options.name
     if name in NAMED or not name.strip() or name.startswith(HUB):
         raise UsageError(
             f"name must not be empty or another corpus's, got {name!r}",
             "choose another name",
             option="name",
         )
-    origin.refuse(name, "split", "revision", "language")
+    options.refuse(name, "split", "revision", "language")
     # They are in memory already, so a bound on a document is pointless.
-    rows = read_texts(texts, name, replace(origin.reading, max_document=ANY_SIZE))
+    rows = read_texts(texts, name, replace(options.reading, max_document=ANY_SIZE))
     with tempfile.TemporaryFile() as file:
         spool = Spool(file)
         whole = Corpus(Spooling(name, rows, spool), selection, max_document=ANY_SIZE)
         # The limit counts documents after deduplication.
-        read = whole if selection.limit is None else deduplicate(whole, dedup, evaluation)
-        origin.reporter.stage(f"reading {name}", selection.limit, "documents")
+        read = whole if selection.limit is None else deduplicate(whole, options.dedup, evaluation)
+        reporter.stage(f"reading {name}", selection.limit, "documents")
         for _ in read.documents():
-            origin.reporter.advance(1)
-        source = spool.source(name, skip_bad=origin.reading.skip_bad)
+            reporter.advance(1)
+        source = spool.source(name, skip_bad=options.skip_bad)
     if not source.parts:
         hint = "Give a new generator if this one was read before."
         raise InputError(f"cannot read {name}: it has no text", hint, option="corpus")
-    opened = Corpus(source, selection, origin.reading.max_document, origin.private)
-    return deduplicate(opened, dedup, evaluation)
+    opened = Corpus(source, selection, options.reading.max_document, options.private)
+    return deduplicate(opened, options.dedup, evaluation)
 
 
 def _is_mixture(parts: Sequence[Any]) -> bool:
@@ -305,9 +305,11 @@ def _looks_like_a_name(text: str) -> bool:
     return bool(near) or elsewhere or has_readable_suffix(Path(text)) or pattern
 
 
-def _open_mixture(parts: Sequence[Part], origin: Origin, selection: Selection) -> Mixture:
+def _open_mixture(
+    parts: Sequence[Part], selection: Selection, options: CorpusOptions, reporter: Reporter
+) -> Mixture:
     for option in SINGLE_CORPUS_OPTIONS:
-        if origin.given(option) is not None:
+        if getattr(options, option) is not None:
             raise UsageError(
                 f"cannot use {option} for a mixture",
                 "Use a recipe with a [[corpus]] for each; in Python, open each first.",
@@ -319,13 +321,13 @@ def _open_mixture(parts: Sequence[Part], origin: Origin, selection: Selection) -
         )
     weighted = [_parse_weight(part) for part in parts]
     if any(isinstance(corpus, Corpus) for corpus, _ in weighted):
-        _refuse_late(origin, selection)
+        _refuse_late(options, selection)
     corpora = []
     for part, weight in weighted:
         corpus = part
         if not isinstance(corpus, Corpus):
-            corpus = _open_named(corpus, origin, replace(selection, limit=None))
-        private = corpus.private or origin.private
+            corpus = _open_named(corpus, replace(selection, limit=None), options, reporter)
+        private = corpus.private or options.private
         selected = replace(corpus.selection, weight=weight)
         corpora.append(replace(corpus, selection=selected, private=private))
     return Mixture(tuple(corpora), selection.limit)
@@ -351,14 +353,14 @@ def _parse_weight(part: Any) -> Weighted:
     return Weighted(named, weight)
 
 
-def _refuse_late(origin: Origin, selection: Selection) -> None:
+def _refuse_late(options: CorpusOptions, selection: Selection) -> None:
     late = {
-        "join_turns": origin.reading.join_turns,
-        "skip_bad": origin.reading.skip_bad,
-        "max_document": origin.reading.max_document != MAX_DOCUMENT,
-        "sample": selection.sample != 1.0,
-        "seed": selection.seed != 0,
-        "licenses": selection.licenses,
+        "join_turns": options.join_turns,
+        "skip_bad": options.skip_bad,
+        "max_document": options.reading.max_document != MAX_DOCUMENT,
+        "sample": options.sample != 1.0,
+        "seed": options.seed != 0,
+        "licenses": options.licenses,
         "exclude": selection.excluded,
     }
     for option, is_set in late.items():
@@ -370,92 +372,79 @@ def _refuse_late(origin: Origin, selection: Selection) -> None:
             )
 
 
-@dataclass(frozen=True)
-class Origin:
-    split: str | None
-    revision: str | None
-    language: str | None
-    name: str | None
-    reading: ReaderOptions
-    private: bool
-    reporter: Reporter
-
-    def given(self, option: str) -> Any:
-        return self.reading.column if option == "column" else getattr(self, option)
-
-    def refuse(self, name: str, *options: str) -> None:
-        for option in options:
-            if self.given(option) is not None:
-                raise UsageError(f"cannot use {option} for {name}", "leave it out", option=option)
-
-
-def _open_named(name: str, origin: Origin, selection: Selection) -> Corpus:
+def _open_named(
+    name: str, selection: Selection, options: CorpusOptions, reporter: Reporter
+) -> Corpus:
     """Open a corpus by name.
 
     Sessions outside the Hub's datasets are private, also as plain rows, and so are exports of
     private artifacts.
     """
-    source = _session_source(name, origin)
+    source = _open_source(name, options, reporter)
     sessions = isinstance(source, SessionSource) and source.private
     marked = False
     if isinstance(source, FileSource) and not source.published:
-        if origin.reading.column is not None:
+        if options.column is not None:
             sessions = sessions_of(source) is not None
         marked = holds_mark(source)
     private = sessions or marked
     if private:
         why = PRIVACY_WARNING if sessions else f"{name} has texts of a private artifact"
-        origin.reporter.note(f"{why}: what is built from {name} is marked private")
-    return Corpus(source, selection, origin.reading.max_document, origin.private or private)
+        reporter.note(f"{why}: what is built from {name} is marked private")
+    return Corpus(source, selection, options.reading.max_document, options.private or private)
 
 
-def _session_source(name: str, origin: Origin) -> DocumentSource:
+def _open_source(name: str, options: CorpusOptions, reporter: Reporter) -> DocumentSource:
     if not name:
         raise UsageError(
             "corpus must not be empty", "Name a corpus, a file or a folder.", option="corpus"
         )
-    origin.refuse(name, "name")
+    options.refuse(name, "name")
     if name == STDLIB:
-        origin.refuse(name, "revision", "language", "column")
-        split = origin.split or DEFAULT_SPLIT
+        options.refuse(name, "revision", "language", "column")
+        split = options.split or DEFAULT_SPLIT
         names, paths = zip(*stdlib_split(split), strict=True)
         return LocalSource(STDLIB, names, paths, facts={"split": split})
     if name in NAMED:
-        return _hub_source(name, NAMED[name], origin)
+        return _hub_source(name, NAMED[name], options, reporter)
     if name.lower().startswith("file://"):
         name = str(as_path(name))
     if name.startswith(HUB) and not is_url(name):
         repository, _, config = name.removeprefix(HUB).partition(":")
         dataset = NamedCorpus(repository, "a dataset of the Hub", repository)
-        return _hub_source(name, dataset, origin, config or None)
+        return _hub_source(name, dataset, options, reporter, config or None)
     if not is_url(name):
         _require_path(name)
-    origin.refuse(name, "revision", "language", "split")
+    options.refuse(name, "revision", "language", "split")
     opened = remote_source if is_url(name) else local_source
-    files: FileSource = opened(name, origin.reading, origin.reporter)
-    sessions = sessions_of(files) if origin.reading.column is None else None
+    files: FileSource = opened(name, options.reading, reporter)
+    sessions = sessions_of(files) if options.column is None else None
     if sessions is None:
         return files
     if others := files.parts - sessions.parts:
-        origin.reporter.note(f"skipped in {name}: {counted(others, 'file')} (without a session)")
+        reporter.note(f"skipped in {name}: {counted(others, 'file')} (without a session)")
     return SessionSource(files.id, sessions)
 
 
 def _hub_source(
-    name: str, corpus: NamedCorpus, origin: Origin, config: str | None = None
+    name: str,
+    corpus: NamedCorpus,
+    options: CorpusOptions,
+    reporter: Reporter,
+    config: str | None = None,
 ) -> DocumentSource:
     if corpus.languages is None:
-        origin.refuse(name, "language")
-    language = origin.language or corpus.language
+        options.refuse(name, "language")
+    language = options.language or corpus.language
     return hub_source(
         corpus.hub or "",
-        replace(origin.reading, column=origin.reading.column or corpus.column),
+        replace(options.reading, column=options.column or corpus.column),
         id=corpus.name,
         config=config,
-        split=origin.split or corpus.split,
-        revision=origin.revision,
+        split=options.split or corpus.split,
+        revision=options.revision,
         data_dir=corpus.languages and corpus.languages.format(language=language),
-        reporter=origin.reporter,
+        reporter=reporter,
     )
 
 
