@@ -21,11 +21,6 @@ FOLLOWERS_PER_PHRASE = 5  # of a phrase
 MIN_OCCURRENCES = 3  # occurrences
 
 
-def may_show(artifact: Artifact) -> bool:
-    """Return whether a card may quote the artifact: not if its text is private."""
-    return not artifact.manifest.private
-
-
 def preview_of(artifact: Artifact, decode: Callable[[list[int]], str]) -> bytes | None:
     """Return the table as a Parquet file, or None for kinds without n-grams."""
     import pyarrow as pa
