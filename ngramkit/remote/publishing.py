@@ -49,11 +49,16 @@ def require_out(out: str | Path | None, kind: str | None = None, *, force: bool 
     """Raise early what `build_at` would raise about `out` for an artifact of `kind`."""
     check_types(Path, out=out)
     check_types(bool, force=force)
-    url = None if out is None else as_url(out)
-    if url is not None or (out is not None and re.match(r"hf:/", str(out), re.IGNORECASE)):
-        require_whole_writes(url or str(out))
-    elif out is not None:
+    if _url_to_write(out) is None and out is not None:
         require_place(as_path(out), kind, force=force)
+
+
+def _url_to_write(out: str | Path | None) -> str | None:
+    """Return a URL whose storage writes files atomically, else raise UsageError; None for paths."""
+    url = None if out is None else as_url(out)
+    if url is not None or re.match(r"hf:/", str(out), re.IGNORECASE):
+        require_whole_writes(url or str(out))
+    return url
 
 
 def manifest_at(place: str | Path) -> Manifest | None:
@@ -61,11 +66,7 @@ def manifest_at(place: str | Path) -> Manifest | None:
     url = as_url(place)
     with suppress(ArtifactError):
         if url is None:
-            return (
-                read_manifest(as_path(place))
-                if (as_path(place) / MANIFEST_FILE).is_file()
-                else None
-            )
+            return read_manifest(as_path(place))
         found = find_remote(UrlFolder.at(url, "out"))
         return None if found is None else found[1]
     return None
@@ -97,12 +98,9 @@ def build_at(
     only with `force`. Raises as `build`; UsageError if the storage is not writable or holds another
     artifact, NetworkError if it refuses.
     """
-    url = None if out is None else as_url(out)
+    url = _url_to_write(out)
     if url is None:
-        if re.match(r"hf:/", str(out), re.IGNORECASE):
-            require_whole_writes(str(out))
         return build(None if out is None else as_path(out), reporter=reporter, force=force)
-    require_whole_writes(url)
     place, cache = UrlFolder.at(url, "out"), Cache.chosen()
     key = hashlib.sha256(place.url.encode()).hexdigest()[:16]
     work = cache.folder / "work" / key / local_name(place)
@@ -226,17 +224,15 @@ def _move_to_cache(
     place: UrlFolder, cache: Cache, made: Artifact, done: Path, reporter: Reporter
 ) -> Path:
     manifest, work = made.manifest, made.path
-    contents = {record.sha256: (name, record.bytes) for name, record in manifest.files.items()}
-    missing = {sha: each for sha, each in contents.items() if cache.find(sha, each[1]) is None}
     try:
-        cache.make_room(sum(size for _, size in missing.values()), set(contents), str(place))
+        missing = cache.make_room(manifest, str(place))
     except InputError as error:
         reporter.note(f"{error}: keeping a copy in {work}")
         return work
     work.rename(done)
     folder = staged_folder(cache, place, manifest)
-    for sha256, (name, _) in missing.items():
-        cache.adopt(sha256, done / name)
+    for name, record in missing:
+        cache.adopt(record.sha256, done / name)
     link_blobs(cache, folder, manifest)
     for name in (CARD, RECIPE, MANIFEST_FILE):
         if (done / name).is_file():

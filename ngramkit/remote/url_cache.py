@@ -17,7 +17,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -56,7 +56,7 @@ def using_cache(folder: str | Path | None = None, size: int | str | None = None)
     """
     if folder and Path(folder).is_file():
         raise InputError(
-            f"the cache must be a folder, got {folder}", "give another", option=_OPTION
+            f"the cache must be a folder, got {folder}", "give another", option="cache_dir"
         )
     bound = None if size is None else parse_size(str(size))
     before = _chosen.get()
@@ -82,14 +82,14 @@ class Cache:
         own = named.expanduser().absolute() if named else private_folder("staged")
         if own is None:
             raise InputError(
-                "cannot download: there is no cache folder", "Give one.", option=_OPTION
+                "cannot download: there is no cache folder", "Give one.", option="cache_dir"
             )
         try:
             for part in ("blobs", "artifacts", "work", "incoming"):
                 (own / part).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             why = f"{own} cannot be a cache: {error.strerror}"
-            raise InputError(why, "give another folder", option=_OPTION) from error
+            raise InputError(why, "give another folder", option="cache_dir") from error
         return cls(own, size)
 
     @property
@@ -102,15 +102,15 @@ class Cache:
     def total_bytes(self) -> int:
         return sum(size for _, size, _ in self._blobs())
 
-    def find(self, sha256: str, size: int) -> Path | None:
+    def find(self, record: FileRecord) -> Path | None:
         """Return the blob and mark it as used; None if it is missing or incomplete."""
-        path = self.blob(sha256)
+        path = self.blob(record.sha256)
         try:
-            if path.stat().st_size != size:
+            if path.stat().st_size != record.bytes:
                 return None
         except FileNotFoundError:
             return None
-        self._use(path)
+        _mark_of_use(path).touch()
         return path
 
     def blob(self, sha256: str) -> Path:
@@ -124,28 +124,31 @@ class Cache:
                 temporary = self.folder / "incoming" / f"{sha256}.{os.getpid()}"
                 try:
                     fill(temporary)
-                    temporary.chmod(0o400)
-                    temporary.replace(path)
+                    self.adopt(sha256, temporary)
                 finally:
                     temporary.unlink(missing_ok=True)
-            self._use(path)
         return path
 
     def adopt(self, sha256: str, file: Path) -> None:
         """Move `file`, already verified to be that blob, into the cache."""
         file.chmod(0o400)
         file.replace(self.blob(sha256))
-        self._use(self.blob(sha256))
+        _mark_of_use(self.blob(sha256)).touch()
 
-    def make_room(self, needed: int, keep: Collection[str], what: str) -> None:
-        """Evict the least recently used blobs, except `keep`, until `needed` bytes fit.
+    def make_room(self, manifest: Manifest, what: str) -> list[Entry]:
+        """Return the listed files whose blobs are missing, each content once.
 
-        Raises InputError if they cannot.
+        Evicts the least recently used other blobs until they fit. Raises InputError if they cannot.
         """
+        contents = {record.sha256: (name, record) for name, record in manifest.files.items()}
+        missing = [each for each in contents.values() if self.find(each[1]) is None]
+        if not missing:
+            return []
+        needed = sum(record.bytes for _, record in missing)
         with hold_lock(self.folder / "lock"):
             self._tidy()
             blobs = sorted(self._blobs(), key=lambda blob: blob[2])
-            whole = needed + sum(size for path, size, _ in blobs if path.name in keep)
+            whole = needed + sum(size for path, size, _ in blobs if path.name in contents)
             bound = self.size
             if whole > bound:
                 raise InputError(
@@ -158,21 +161,20 @@ class Cache:
             for path, size, _ in blobs:
                 if total + needed <= bound:
                     break
-                if path.name not in keep:
+                if path.name not in contents:
                     path.unlink(missing_ok=True)
-                    path.with_name(f"{path.name}.used").unlink(missing_ok=True)
+                    _mark_of_use(path).unlink(missing_ok=True)
                     total -= size
+        return missing
 
     def _blobs(self) -> Iterator[tuple[Path, int, float]]:
         """Yield (path, bytes, time of last use)."""
         for path in (self.folder / "blobs").iterdir():
             if SHA256.fullmatch(path.name):
                 with suppress(FileNotFoundError):
-                    yield path, path.stat().st_size, _note_use(path)
-
-    def _use(self, path: Path) -> None:
-        # Not the blob's own mtime, which is part of its identity (basics.untrusted).
-        path.with_name(f"{path.name}.used").touch()
+                    used = _mark_of_use(path)
+                    at = used.stat().st_mtime if used.exists() else 0.0
+                    yield path, path.stat().st_size, at
 
     def _tidy(self) -> None:
         for path in (self.folder / "incoming").iterdir():
@@ -181,14 +183,9 @@ class Cache:
                     path.unlink()
 
 
-_OPTION = ("cache_dir",)
-
-
-def _note_use(path: Path) -> float:
-    try:
-        return path.with_name(f"{path.name}.used").stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
+def _mark_of_use(blob: Path) -> Path:
+    # Not the blob's own mtime, which is part of its identity (basics.untrusted).
+    return blob.with_name(f"{blob.name}.used")
 
 
 def stage_artifact(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
@@ -259,34 +256,31 @@ def local_name(place: UrlFolder) -> str:
 def _download_artifact(
     place: UrlFolder, cache: Cache, manifest: Manifest, reporter: Reporter
 ) -> None:
-    missing = {
-        record.sha256: (name, record)
-        for name, record in manifest.files.items()
-        if cache.find(record.sha256, record.bytes) is None
-    }
+    missing = cache.make_room(manifest, str(place))
     if not missing:
         return
-    needed = sum(record.bytes for _, record in missing.values())
-    cache.make_room(needed, {record.sha256 for record in manifest.files.values()}, str(place))
-    reporter.stage(f"fetching {place}", needed, "bytes")
+    reporter.stage(f"fetching {place}", sum(record.bytes for _, record in missing), "bytes")
 
     def fetch(entry: Entry) -> None:
         name, record = entry
         cache.add(record.sha256, lambda path: place.fetch(name, record, path, reporter.advance))
 
     with ThreadPoolExecutor(CONCURRENT_TRANSFERS) as pool:
-        list(pool.map(fetch, missing.values()))  # stops at the first error
+        list(pool.map(fetch, missing))  # stops at the first error
 
 
 def _lay_out(place: UrlFolder, cache: Cache, folder: Path, raw: bytes, manifest: Manifest) -> None:
     link_blobs(cache, folder, manifest)
-    if (folder / MANIFEST_FILE).exists():
-        return
-    for name in (CARD, RECIPE):
+    if not (folder / MANIFEST_FILE).exists():
+        _put_texts(place, folder, raw, CARD, RECIPE)
+
+
+def _put_texts(place: UrlFolder, folder: Path, manifest: bytes, *names: str) -> None:
+    for name in names:
         text = place.read(name, LIMITS.text_bytes)
         if text is not None:
             put_whole(folder / name, text)
-    put_whole(folder / MANIFEST_FILE, raw)
+    put_whole(folder / MANIFEST_FILE, manifest)
 
 
 def link_blobs(cache: Cache, folder: Path, manifest: Manifest) -> None:
@@ -319,10 +313,7 @@ def fetch_texts(place: UrlFolder, folder: Path) -> bool:
     if remote is None:
         return False
     folder.mkdir()
-    recipe = place.read(RECIPE, LIMITS.text_bytes)
-    if recipe is not None:
-        put_whole(folder / RECIPE, recipe)
-    put_whole(folder / MANIFEST_FILE, remote[0])
+    _put_texts(place, folder, remote[0], RECIPE)
     return True
 
 
