@@ -86,7 +86,11 @@ def written_text(turn: Mapping[str, Any], unread: Unread | None = None) -> str:
     parts = _parts_of_turn(turn, unread)
     thoughts = "\n".join(part for kind, part in parts if kind == "think")
     text = _join_parts(parts)
-    if not thoughts or thoughts.strip() in text:
+    return text if thoughts.strip() in text else with_thoughts(thoughts, text)
+
+
+def with_thoughts(thoughts: str, text: str) -> str:
+    if not thoughts:
         return text
     if not text:  # cut off while thinking
         return f"<think>\n{thoughts}"

@@ -16,7 +16,7 @@ from test_formats import LS, Notes, spoken
 from ngramkit.basics.errors import InputError
 from ngramkit.corpus import unpacking
 from ngramkit.corpus.agent_sessions import transcript
-from ngramkit.corpus.agent_sessions.blocks import Blocks, Call, notation_of
+from ngramkit.corpus.agent_sessions.blocks import Call, OpenAnswer, notation_of
 from ngramkit.corpus.agent_sessions.codex import Codex
 from ngramkit.corpus.agent_sessions.pi import Pi
 from ngramkit.corpus.agent_sessions.read import AGENTS, Reading, trace_lines
@@ -238,9 +238,9 @@ def test_another_call_with_the_same_id_is_no_copy():
     calls = [
         {"type": "tool_use", "id": "call_0", "name": name, "input": {}} for name in ("a", "a", "b")
     ]
-    blocks = Blocks()
-    blocks.add(calls, Counter())
-    assert blocks.shown("m") == f"{CALL.format('a', '{}')}\n{CALL.format('b', '{}')}"
+    answer = OpenAnswer(Counter(), model="m")
+    answer.add(calls)
+    assert answer.shown() == f"{CALL.format('a', '{}')}\n{CALL.format('b', '{}')}"
 
 
 def test_pis_sessions_of_each_version():

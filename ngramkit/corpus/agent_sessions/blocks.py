@@ -23,7 +23,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ngramkit.corpus.turns import BadTurnError, Unread, to_json, tool_call_text, tool_result_text
+from ngramkit.corpus.turns import (
+    BadTurnError,
+    Unread,
+    to_json,
+    tool_call_text,
+    tool_result_text,
+    with_thoughts,
+)
 
 EDIT, CALL, PROSE = "edits", "tool calls", "prose"
 KINDS = (EDIT, CALL, PROSE)
@@ -51,30 +58,28 @@ def text_field(record: Mapping[str, Any], key: str = "type") -> str:
 
 
 @dataclass(slots=True)
-class Blocks:
-    """The parts of one answer, in the order in which the model wrote them."""
+class OpenAnswer:
+    """An answer whose records are still being read; its blocks as the model wrote them."""
 
+    unread: Unread
+    id: str = ""
+    model: str = ""
+    time: Any = None
+    finished: bool = True
     thoughts: dict[str, None] = field(default_factory=dict)  # in order
     _shown: list[str | Call] = field(default_factory=list)
     _calls: dict[str, Call] = field(default_factory=dict)  # by id, the newest
-    hidden: bool = False  # thoughts are missing
+    _hidden: bool = False  # thoughts are missing
 
-    def add(self, content: Any, unread: Unread) -> None:
+    def add(self, content: Any) -> None:
         """Add the content of an assistant's record. Raises BadTurnError.
 
         Records of one answer may repeat blocks.
         """
-        if isinstance(content, str):
-            self.say(content)
-            return
-        if not isinstance(content, list):
-            raise BadTurnError(
-                f"a message's content must be a text or a list, got {type(content).__name__}"
-            )
-        for block in content:
-            self._add_block(block, unread)
+        for block in _parts_of(content):
+            self._add_block(block)
 
-    def _add_block(self, block: Any, unread: Unread) -> None:
+    def _add_block(self, block: Any) -> None:
         kind = text_field(block) if isinstance(block, dict) else ""
         if isinstance(block, str):
             self.say(block)
@@ -87,14 +92,15 @@ class Blocks:
         elif isinstance(block, dict) and kind in TEXTS and isinstance(block.get("text"), str):
             self.say(block["text"])
         elif kind not in RESULTS:  # a server's own tools answer within the message
-            unread[NOT_TEXT] += 1
+            self.unread[NOT_TEXT] += 1
 
     def think(self, text: str) -> None:
         """Add a thought; "" for one that is hidden."""
-        if not text:
-            self.hidden = True
-        else:
+        if text:
             self.thoughts[text] = None
+        elif not self._hidden:
+            self._hidden = True
+            self.unread[HIDDEN] += 1
 
     def say(self, text: str) -> None:
         if text and text not in self._shown[-1:]:
@@ -119,20 +125,15 @@ class Blocks:
             return EDIT
         return CALL if calls else PROSE
 
-    def shown(self, model: str) -> str:
+    def shown(self) -> str:
         """Return the answer as later prompts hold it, without thoughts."""
-        notation = notation_of(model)
+        notation = notation_of(self.model)
         parts = (notation(part) if isinstance(part, Call) else part for part in self._shown)
         return "\n".join(parts)
 
-    def written(self, model: str) -> str:
+    def written(self) -> str:
         """Return all that the model wrote; "" for nothing."""
-        text, thoughts = self.shown(model), "\n".join(self.thoughts)
-        if not thoughts:
-            return text
-        if not text:  # cut off while thinking
-            return f"<think>\n{thoughts}"
-        return f"<think>\n{thoughts}\n</think>\n\n{text}"
+        return with_thoughts("\n".join(self.thoughts), self.shown())
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +204,18 @@ def notation_of(model: str) -> Notation:
 
 def said_text(content: Any, unread: Unread) -> str:
     """Return the text of a user's message: texts and results of tools. Raises BadTurnError."""
-    if content is None or isinstance(content, str):
-        return content or ""
+    parts = [] if content is None else _parts_of(content)
+    return "\n".join(filter(None, (_part_text(part, unread) for part in parts)))
+
+
+def _parts_of(content: Any) -> list[Any]:
+    if isinstance(content, str):
+        return [content]
     if not isinstance(content, list):
         raise BadTurnError(
             f"a message's content must be a text or a list, got {type(content).__name__}"
         )
-    return "\n".join(filter(None, (_part_text(part, unread) for part in content)))
+    return content
 
 
 def _part_text(part: Any, unread: Unread) -> str:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ngramkit.corpus.agent_sessions.blocks import HIDDEN, said_text, text_field
+from ngramkit.corpus.agent_sessions.blocks import said_text, text_field
 from ngramkit.corpus.agent_sessions.transcript import NO_SYSTEM, UNKNOWN, Place, Thread, Tree
 from ngramkit.corpus.turns import Unread
 
@@ -114,7 +114,7 @@ class ClaudeCode:
         text = said_text(message.get("content"), self._unread)
         thread = self._tree.continued(self._parent(record))
         opened = thread.open
-        if opened is not None and text.startswith(INTERRUPTED) and not opened.blocks.calls:
+        if opened is not None and text.startswith(INTERRUPTED) and not opened.calls:
             opened.finished = False
         thread.say(text)
         kept = self._kept.pop(id(thread), None)
@@ -137,10 +137,7 @@ class ClaudeCode:
         else:
             thread = self._tree.continued(found)
             opened = thread.answer(name, model, record.get("timestamp"))
-        was_hidden = opened.blocks.hidden
-        opened.blocks.add(message.get("content"), self._unread)
-        if opened.blocks.hidden and not was_hidden:
-            self._unread[HIDDEN] += 1
+        opened.add(message.get("content"))
         cut_off = (
             text_field(message, "stop_reason") in CUT_OFF or record.get("apiError") is not None
         )

@@ -29,8 +29,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ngramkit.corpus.agent_sessions.blocks import (
-    HIDDEN,
     NOT_TEXT,
+    OpenAnswer,
     result_text,
     said_text,
     text_field,
@@ -40,7 +40,6 @@ from ngramkit.corpus.agent_sessions.transcript import (
     SUMMARY,
     UNKNOWN,
     Answer,
-    Open,
     Thread,
 )
 from ngramkit.corpus.chat import Message
@@ -154,32 +153,24 @@ class Codex:
         kind = text_field(item)
         if kind == "message" and item.get("role") == "assistant":
             content = item.get("content")
-            self._opened().blocks.add(content, self._unread)
+            self._opened().add(content)
             self._remember(item, Message(ASSISTANT, said_text(content, self._unread)))
         elif kind == "reasoning":
-            self._think(item, self._opened())
+            opened = self._opened()
+            opened.think(said_text(item.get("content") or None, self._unread))
         elif kind in CALLS:
-            self._opened().blocks.call(_named_call(item), item.get("call_id"))
+            self._opened().call(_named_call(item), item.get("call_id"))
         elif kind in ("compaction", "compaction_summary", "context_compaction"):
             self._unread[HIDDEN_SUMMARY] += 1
         elif kind not in IGNORED:
             self._say(item)
 
-    def _opened(self) -> Open:
+    def _opened(self) -> OpenAnswer:
         opened = self._thread.open
         if opened is None or not self._answers:
             opened = self._thread.answer("", self._model, self._time)
             self._answers = True
         return opened
-
-    def _think(self, item: Mapping[str, Any], opened: Open) -> None:
-        content = item.get("content")
-        if content:
-            opened.blocks.think(said_text(content, self._unread))
-            return
-        if not opened.blocks.hidden:
-            self._unread[HIDDEN] += 1
-        opened.blocks.think("")
 
     def _say(self, item: Mapping[str, Any]) -> None:
         """Add what answers the model: a message, or the output of a tool."""
@@ -212,7 +203,7 @@ class Codex:
         if kind in ENDS:
             self._answers = False
         elif kind == "turn_aborted" and opened is not None and self._answers:
-            opened.finished = opened.blocks.calls
+            opened.finished = opened.calls
             self._answers = False
         elif kind == "thread_rolled_back":
             self._roll_back(event.get("num_turns"))

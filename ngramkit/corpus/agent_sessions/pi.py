@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ngramkit.corpus.agent_sessions.blocks import HIDDEN, NOT_TEXT, said_text, text_field
+from ngramkit.corpus.agent_sessions.blocks import NOT_TEXT, said_text, text_field
 from ngramkit.corpus.agent_sessions.transcript import NO_SYSTEM, UNKNOWN, Place, Tree
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.turns import USER, Unread, tool_result_text
@@ -135,17 +135,15 @@ class Pi:
             text_field(message, "responseId"), text_field(message, "model"), time
         )
         if thought := text_field(message, "reasoningContent"):
-            opened.blocks.think(thought)
+            opened.think(thought)
         content = message.get("content")
-        opened.blocks.add([] if content is None else content, self._unread)
+        opened.add([] if content is None else content)
         calls = message.get("toolCalls")
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
-                opened.blocks.call(call, call.get("id"))
+                opened.call(call, call.get("id"))
             else:
                 self._unread[NOT_TEXT] += 1
-        if opened.blocks.hidden:
-            self._unread[HIDDEN] += 1
         opened.finished = text_field(message, "stopReason") not in {*FAILED, "length"}
         return thread, thread.place
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from ngramkit.corpus.agent_sessions.blocks import Blocks
+from ngramkit.corpus.agent_sessions.blocks import OpenAnswer
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.turns import ASSISTANT, SYSTEM, USER, Unread
@@ -71,17 +71,6 @@ class Copies:
         return known if answer.id else self._at_beginning
 
 
-@dataclass(slots=True)
-class Open:
-    """An answer whose records are still being read."""
-
-    id: str
-    blocks: Blocks
-    model: str = ""
-    time: Any = None
-    finished: bool = True
-
-
 class Thread:
     """A conversation that grows: messages, then an open answer, then texts of the user.
 
@@ -96,7 +85,7 @@ class Thread:
         before: MessagePrefix | None = None,
         chars: int = 0,
     ) -> None:
-        self.open: Open | None = None
+        self.open: OpenAnswer | None = None
         self._unread, self._ended, self._before = unread, ended, before
         self._messages: list[Message] = []  # after those of `before`
         self._said: list[str] = []  # by the user, not yet a message
@@ -138,24 +127,23 @@ class Thread:
         if text:
             self._said.append(text)
 
-    def answer(self, id: str = "", model: str = "", time: Any = None) -> Open:
+    def answer(self, id: str = "", model: str = "", time: Any = None) -> OpenAnswer:
         """Begin an answer, which ends the one before."""
         self.close()
-        self.open = Open(id, Blocks(), model, time)
+        self.open = OpenAnswer(self._unread, id, model, time)
         return self.open
 
     def close(self) -> None:
         """End the open answer, and make messages of all that was said."""
         opened, self.open = self.open, None
         if opened is not None:
-            blocks = opened.blocks
-            if text := blocks.written(opened.model):
+            if text := opened.written():
                 answer = Answer(
-                    self.messages(), text, blocks.kind, opened.time, opened.model,
+                    self.messages(), text, opened.kind, opened.time, opened.model,
                     opened.finished, opened.id,
                 )  # fmt: skip
                 self._ended.append(answer)
-            if shown := blocks.shown(opened.model):
+            if shown := opened.shown():
                 self._append(Message(ASSISTANT, shown))
             elif not text and self._messages and self._messages[-1].role == USER:
                 said = self._messages.pop().content  # a failed answer, which no prompt holds
