@@ -15,19 +15,19 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, repeat
 from pathlib import Path
-from typing import IO, ClassVar, cast
+from typing import IO, ClassVar, Self, cast
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import counted
 from ngramkit.corpus import unpacking
 from ngramkit.corpus.document import DocumentSource, Row
-from ngramkit.corpus.parquet_tables import read_parquet, row_places
+from ngramkit.corpus.parquet_tables import parquet_schema, read_parquet, row_places
 from ngramkit.corpus.readers import READERS
 from ngramkit.corpus.rows import ReaderOptions
 from ngramkit.corpus.unpacking import MAX_RATIO
@@ -138,6 +138,10 @@ class FileSource(DocumentSource):
     def path(self, part: int) -> Path:
         raise NotImplementedError
 
+    def choose(self, parts: Sequence[int]) -> Self:
+        """Return a source of only these files."""
+        raise NotImplementedError
+
     def stream(self, part: int) -> AbstractContextManager[IO[bytes]]:
         """Open a file. Raises as reading it."""
         raise NotImplementedError
@@ -179,16 +183,10 @@ def holds_mark(files: FileSource) -> bool:
     At a URL the first tables decide.
     """
     tables = [i for i in range(files.parts) if files.path(i).suffix.lower() == ".parquet"]
-    seen = tables[: files.inspected]
-    return any(_is_marked(files, i) for i in seen)
+    return any(_is_marked(files, i) for i in tables[: files.inspected])
 
 
 def _is_marked(files: FileSource, part: int) -> bool:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with files.stream(part) as raw:
-            return (pq.read_schema(raw).metadata or {}).get(b"private") == b"true"
-    except (pa.ArrowException, OSError, UnicodeError):
-        return False  # reading reports the error
+    with suppress(OSError), files.stream(part) as raw:
+        return (parquet_schema(raw).metadata or {}).get(b"private") == b"true"
+    return False  # reading reports the error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -126,8 +126,7 @@ def _session_files(
         raise InputError(
             f"cannot read {repository}: it holds no sessions", f"See hf.co/datasets/{repository}."
         )
-    chosen = [file for file, each in zip(files.files, kinds, strict=True) if each == kind]
-    return SessionSource(id, replace(files, files=chosen))
+    return SessionSource(id, files.choose([i for i, each in enumerate(kinds) if each == kind]))
 
 
 def hub_records(

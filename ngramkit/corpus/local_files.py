@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.basics.progress import SILENT, Reporter
@@ -69,6 +69,10 @@ class LocalSource(FileSource):
 
     def _sizes(self) -> Iterator[int]:
         return (path.stat().st_size if path.exists() else 0 for path in self.paths)
+
+    def choose(self, parts: Sequence[int]) -> Self:
+        names, paths = [self.names[i] for i in parts], [self.paths[i] for i in parts]
+        return replace(self, names=names, paths=paths)
 
     def only(self, part: int) -> LocalSource:
         path = self.paths[part].absolute()

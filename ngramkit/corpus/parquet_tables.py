@@ -30,6 +30,16 @@ def _parquet_footer(file: Path | IO[bytes]) -> Any:
     return None
 
 
+def parquet_schema(file: IO[bytes]) -> Any:
+    """Return the pyarrow.Schema, without columns if it is damaged: reading reports the error."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with suppress(pa.ArrowException, OSError, UnicodeError):
+        return pq.read_schema(file)
+    return pa.schema([])
+
+
 def split_row_groups(path: Path) -> list[tuple[int, int]]:
     """Return row groups [begin, end) of about SPLIT_BYTES; [] for a small or damaged file."""
     footer = (

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from ngramkit.basics.errors import InputError, storage_errors
 from ngramkit.basics.progress import SILENT, Reporter
@@ -69,8 +69,11 @@ class RemoteSource(FileSource):
     def _sizes(self) -> Iterator[int]:
         return (int(file.get("size") or 0) for file in self.files)
 
+    def choose(self, parts: Sequence[int]) -> Self:
+        return replace(self, files=[self.files[i] for i in parts])
+
     def only(self, part: int) -> RemoteSource:
-        return replace(self, files=[self.files[part]])
+        return self.choose([part])
 
     def record(self) -> dict[str, Any]:
         lines = [json.dumps(_file_version(file), sort_keys=True) for file in self.files]

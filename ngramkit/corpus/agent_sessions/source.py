@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.untrusted import parse_json
@@ -14,9 +14,8 @@ from ngramkit.corpus import unpacking
 from ngramkit.corpus.agent_sessions.read import holds_traces, is_session
 from ngramkit.corpus.agent_sessions.transcript import Copies
 from ngramkit.corpus.document import DocumentSource, Row
-from ngramkit.corpus.files import INSPECTED_FILES, FileSource, reader_suffix
-from ngramkit.corpus.local_files import LocalSource
-from ngramkit.corpus.remote_files import RemoteSource
+from ngramkit.corpus.files import FileSource, reader_suffix
+from ngramkit.corpus.parquet_tables import parquet_schema
 from ngramkit.corpus.rows import MAX_ROW_VALUES
 
 INSPECTED_LINES = 20  # inspected to recognise a file
@@ -69,19 +68,14 @@ def sessions_of(files: FileSource) -> FileSource | None:
     """
     kinds = [reader_suffix(files.path(i)) for i in range(files.parts)]
     able = [i for i, kind in enumerate(kinds) if kind in KINDS]
-    if isinstance(files, RemoteSource):
-        kind = next((kinds[i] for i in able[:INSPECTED_FILES] if _holds_session(files, i)), None)
-        alike = [file for file, each in zip(files.files, kinds, strict=True) if each == kind]
-        return replace(files, files=alike) if alike else None
-    assert isinstance(files, LocalSource)
-    found = [i for i in able if _holds_session(files, i)]
+    found = [i for i in able[: files.inspected] if _holds_session(files, i)]
     if not found:
         return None
-    if 2 * len(found) < len(able):
+    if files.inspected is not None:
+        found = [i for i, kind in enumerate(kinds) if kind == kinds[found[0]]]
+    elif 2 * len(found) < len(able):
         return files
-    return replace(
-        files, names=[files.names[i] for i in found], paths=[files.paths[i] for i in found]
-    )
+    return files.choose(found)
 
 
 def _holds_session(files: FileSource, part: int) -> bool:
@@ -91,7 +85,7 @@ def _holds_session(files: FileSource, part: int) -> bool:
     try:
         with files.stream(part) as raw, unpacking.decompress(raw, path) as file:
             if kind == ".parquet":
-                return _has_traces(raw)
+                return holds_traces(parquet_schema(raw).names)
             if kind == ".json":
                 head = file.read(JSON_HEAD_BYTES)
                 if b'"session"' not in head:
@@ -101,16 +95,6 @@ def _holds_session(files: FileSource, part: int) -> bool:
             lines = unpacking.non_blank_lines(file, unpacking.MAX_DOCUMENT, str(path))
             return any(_is_session(line, str(path)) for _, line in islice(lines, INSPECTED_LINES))
     except (InputError, *unpacking.ERRORS):
-        return False  # reading reports the error
-
-
-def _has_traces(file: IO[bytes]) -> bool:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return holds_traces(pq.read_schema(file).names)
-    except (pa.ArrowException, OSError, UnicodeError):
         return False  # reading reports the error
 
 
