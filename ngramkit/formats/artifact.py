@@ -26,7 +26,7 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import size_text, visible
 from ngramkit.basics.untrusted import TRY_AGAIN, Identity, file_identity, whole_number
 from ngramkit.formats.manifest import Manifest, read_manifest
-from ngramkit.formats.proofs import are_values_proven, is_copy_proven, write_proof
+from ngramkit.formats.proofs import is_proven, write_proof
 from ngramkit.formats.safetensors import (
     Array,
     FileRecord,
@@ -121,6 +121,10 @@ class Artifact(ABC):
     def tokenizer(self) -> TokenizerRecord:
         return self.manifest.tokenizer
 
+    @property
+    def separator(self) -> int:
+        return self.tokenizer.separator
+
     def identities(self) -> dict[str, Identity]:
         """Return the listed files' identities. Raises ArtifactError if a file or size is wrong."""
         identities = {}
@@ -189,13 +193,11 @@ def token_dtype(vocabulary: int) -> np.dtype[np.uint16] | np.dtype[np.uint32]:
 def check_unless_proven(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity]:
     """Check an artifact unless a proof exists; return its files' identities."""
     checksum, identities = artifact.manifest.checksum, artifact.identities()
-    if not identities:  # a history, which is checked as it is read
-        return identities
-    if is_copy_proven(checksum, identities):
+    if not identities or is_proven(checksum, identities):  # a history is checked as it is read
         return identities
     started = time.perf_counter()
     reporter.stage(f"checking {artifact.path}", artifact.manifest.bytes, "bytes")
-    for _ in check_whole(artifact, reporter, values=not are_values_proven(checksum)):
+    for _ in check_whole(artifact, reporter, values=not is_proven(checksum)):
         pass
     if artifact.identities() != identities:
         raise ArtifactError(

@@ -72,10 +72,6 @@ class Datastore(Artifact):
             shards.append(shard)
         return shards
 
-    @property
-    def separator(self) -> int:
-        return self.tokenizer.separator
-
     def parts(self) -> list[Part]:
         """Return the checks, which take 32 bytes per id and 8 more per thread."""
         names = sorted(self.manifest.files)

@@ -181,6 +181,14 @@ LAYOUT: Layout = {
 }
 
 
+# The array with the end of each request in another array, and that part of a request.
+ENDS = (
+    ("prompt_ends", "prompts", "prompt"),
+    ("answer_ends", "answers", "answer"),
+    ("row_ends", "tokens", "tokens"),
+)
+
+
 @dataclass(frozen=True)
 class About:
     question: str
@@ -218,10 +226,9 @@ def pack_batch(requests: Sequence[RecordedRequest]) -> dict[str, Array]:
     arrays = {name: np.concatenate(parts).astype(np.int32) for name, parts in columns.items()}
     arrays["top_log_probs"] = np.concatenate([request.top_log_probs for request in requests])
     arrays["about"] = np.frombuffer(about.encode(), np.uint8)
-    for ends, of in (("prompt_ends", "prompt"), ("answer_ends", "answer"), ("row_ends", "tokens")):
-        arrays[ends] = np.cumsum(
-            [len(getattr(request, of)) for request in requests], dtype=np.int64
-        )
+    for ends, _, part in ENDS:
+        lengths = [len(getattr(request, part)) for request in requests]
+        arrays[ends] = np.cumsum(lengths, dtype=np.int64)
     return arrays
 
 
@@ -230,11 +237,7 @@ def read_batch(path: Path) -> Iterator[RecordedRequest]:
     require_layout(path, arrays, LAYOUT)
     about = _parse_requests(path, arrays["about"])
     starts = {}
-    for ends, of in (
-        ("prompt_ends", "prompts"),
-        ("answer_ends", "answers"),
-        ("row_ends", "tokens"),
-    ):
+    for ends, of, _ in ENDS:
         require(len(arrays[ends]) == len(about), path, f"{ends} is of another length")
         starts[of] = _consecutive_spans(path, ends, arrays[ends], len(arrays[of]))
     _check_rows(path, arrays)

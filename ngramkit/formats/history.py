@@ -139,10 +139,6 @@ class History(Artifact):
         history.tokenizer.require(tokenizer, str(path), ANOTHER_HISTORY)
         return history
 
-    @property
-    def separator(self) -> int:
-        return self.tokenizer.separator
-
     def news(self) -> tuple[list[PastRequest], bool]:
         """Return the requests since the last call, or all and True after a rewrite of the log."""
         reading = self.read(self.mark)

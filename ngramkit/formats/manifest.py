@@ -119,17 +119,14 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         body = read_json(path, strict=True)
     except FileNotFoundError as error:
-        raise _no_manifest(folder) from error
+        if not folder.exists():
+            hint = "check the path, or build it"
+            raise ArtifactError(f"no such artifact: {folder}", hint) from error
+        raise ArtifactError(
+            f"cannot open {folder}: it has no {MANIFEST_FILE}, so it is not an ngramkit artifact",
+            "check the path",
+        ) from error
     return parse_manifest(path, body)
-
-
-def _no_manifest(folder: Path) -> ArtifactError:
-    if not folder.exists():
-        return ArtifactError(f"no such artifact: {folder}", "check the path, or build it")
-    return ArtifactError(
-        f"cannot open {folder}: it has no {MANIFEST_FILE}, so it is not an ngramkit artifact",
-        "check the path",
-    )
 
 
 def parse_manifest(path: object, body: Any) -> Manifest:

@@ -74,14 +74,12 @@ def require_fit_for_output(path: Path, inputs: Iterable[Path] = ()) -> None:
 
 
 def _resolved_inputs(inputs: Iterable[Path]) -> dict[Path, Path]:
-    folders: dict[Path, Path] = {}
-    sources = {}
-    for given in inputs:
-        if given.parent not in folders:
-            folders[given.parent] = given.parent.resolve()
-        file = folders[given.parent] / given.name
-        sources[given.resolve() if given.is_dir() else file] = given
-    return sources
+    inputs = list(inputs)
+    folders = {folder: folder.resolve() for folder in {given.parent for given in inputs}}
+    return {
+        given.resolve() if given.is_dir() else folders[given.parent] / given.name: given
+        for given in inputs
+    }
 
 
 def require_written_by_us(path: Path) -> list[Path]:

@@ -26,11 +26,8 @@ TICK_NS = 20_000_000
 LOG = logging.getLogger("ngramkit")
 
 
-def are_values_proven(checksum: str) -> bool:
-    return PROOFS.get(_proof_name(checksum)) is not None
-
-
-def is_copy_proven(checksum: str, files: Mapping[str, Identity]) -> bool:
+def is_proven(checksum: str, files: Mapping[str, Identity] | None = None) -> bool:
+    """Return whether an artifact's values, or a copy's files, were checked before."""
     return PROOFS.get(_proof_name(checksum, files)) is not None
 
 

@@ -35,11 +35,7 @@ class TokenStore(Artifact):
 
     @cached_property
     def shards(self) -> list[TokenShard]:
-        shards = []
-        for name in sorted(self.manifest.files):
-            arrays = self.arrays(name, LAYOUT)
-            shards.append(TokenShard(arrays["tokens"], arrays["documents"]))
-        return shards
+        return [TokenShard(**self.arrays(name, LAYOUT)) for name in sorted(self.manifest.files)]
 
     def documents(self) -> Iterator[Array]:
         for shard in self.shards:

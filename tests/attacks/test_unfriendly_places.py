@@ -128,7 +128,7 @@ def test_a_cache_that_is_not_this_users_alone(tmp_path, monkeypatch, caplog, how
     assert cache.private_folder("proofs") is None
     with caplog.at_level(logging.WARNING, "ngramkit"):
         proofs.write_proof("0" * 64, {})
-    assert not proofs.are_values_proven("0" * 64)
+    assert not proofs.is_proven("0" * 64)
     if folder.is_dir():
         assert not list(folder.iterdir())
     tally("a cache that is not the user's alone", "not used")
