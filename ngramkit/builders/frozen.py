@@ -155,8 +155,7 @@ def build_frozen(
                 force=force,
             ) as writer:
                 stages = StageRunner(writer, runner, reporter)
-                count = _pieces_of_threads if runner.local else _pieces_of_tasks
-                pieces = count(store, table, memory, worker_count(workers), stages)
+                pieces = _pieces(store, table, memory, worker_count(workers), stages)
                 arrays = table_arrays(whole_table(pieces, table), store.tokenizer.vocabulary)
                 writer.write(TABLE, arrays)
                 sizes = {name: len(arrays[name]) for name in ("leaders", "followers")}
@@ -208,30 +207,22 @@ def count_pieces(
         reporter.advance(size)
 
 
-def _pieces_of_threads(
+def _pieces(
     store: TokenStore,
     table: FrozenParameters,
     memory: int | None,
     workers: int,
     stages: StageRunner,
 ) -> Iterator[LeaderPiece]:
+    """Yield the pieces of all groups, counted by threads here or by tasks elsewhere."""
     from ngramkit.builders.windows import Windows
 
-    memory = max(memory or free_memory() // 2, MIN_MEMORY)
-    windows = Windows(store, table.length, memory, workers)
-    stages.reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
-    yield from count_pieces(windows, table, stages.reporter)
-
-
-def _pieces_of_tasks(
-    store: TokenStore,
-    table: FrozenParameters,
-    memory: int | None,
-    workers: int,
-    stages: StageRunner,
-) -> Iterator[LeaderPiece]:
-    from ngramkit.builders.windows import Windows
-
+    if stages.executor.local:
+        memory = max(memory or free_memory() // 2, MIN_MEMORY)
+        windows = Windows(store, table.length, memory, workers)
+        stages.reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
+        yield from count_pieces(windows, table, stages.reporter)
+        return
     memory = max(memory or TASK_MEMORY, MIN_MEMORY)
     stages.reporter.note(f"{memory >> 20:,} MiB for each task, plus Python and the kernels")
     share = memory // 4  # the rest is for the piece and its parts

@@ -163,7 +163,7 @@ def test_finished_shards_are_kept_over_a_failure(tmp_path, token_store, monkeypa
 
 @pytest.mark.parametrize(
     ("build", "step"),
-    [(build_datastore, "datastore._sort_all"), (build_frozen, "frozen._pieces_of_threads")],
+    [(build_datastore, "datastore._sort_all"), (build_frozen, "frozen._pieces")],
 )
 def test_what_ends_a_build_from_text_is_told_where_its_tokens_are(
     build, step, tmp_path, monkeypatch
