@@ -198,22 +198,14 @@ def _shared_memo(datastore: Datastore, sampled: tuple[int, int]) -> SearchedCorp
     return memos[sampled]
 
 
-def _first_tokens(datastore: Datastore) -> npt.NDArray[np.int64]:
-    """Return the number of suffixes by first token, int64[V + 1]."""
-    counts = np.zeros(datastore.separator + 1, np.int64)
-    for shard in datastore.shards:
-        bounds = shard.first_token.astype(np.int64)
-        counts += bounds[1:] - bounds[:-1]
-    return counts
-
-
 def log_shares(
     datastores: Sequence[Datastore], frozen: FrozenTable | None, vocabulary: int
 ) -> npt.NDArray[np.float32]:
     """Return log(1 + each token's share of the corpora's tokens, in millionths), float32[V + 1]."""
     counts = np.zeros(vocabulary + 1, np.float64)
-    for datastore in datastores:
-        counts += _first_tokens(datastore)
+    for shard in (shard for datastore in datastores for shard in datastore.shards):
+        bounds = shard.first_token.astype(np.int64)
+        counts += bounds[1:] - bounds[:-1]  # suffixes that begin with each token
     if frozen is not None:  # each leader counts for its last token
         np.add.at(counts, frozen.leaders[:, -1], frozen.leader_counts)
     counts *= MILLION / max(counts.sum(), 1)

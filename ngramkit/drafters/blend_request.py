@@ -134,9 +134,9 @@ class BlendRequest:
     """One request, used by one thread at a time, with that thread's workspace."""
 
     __slots__ = (
-        "_answer", "_begun", "_checkpoints", "_copied", "_edits", "_evidence", "_first_trust",
-        "_kept", "_learnt", "_place", "_references", "_shared", "_sizes", "bound", "live", "past",
-        "place", "prompt", "size", "tables", "trust",
+        "_answer", "_begun", "_checkpoints", "_copied", "_first_trust", "_kept", "_learnt",
+        "_place", "_shared", "_sizes", "bound", "edits", "evidence", "live", "past", "place",
+        "prompt", "references", "size", "tables", "trust",
     )  # fmt: skip
 
     def __init__(
@@ -152,9 +152,9 @@ class BlendRequest:
         self.tables: PastTables | None = None
         room = len(prompt) + max(MIN_SPARE_TOKENS, len(prompt) // 4)
         self.live = shared.live.of_same_type(new_live(shared.vocabulary, room))
-        self._evidence: Packed | None = None  # its own table, once evidence is given
-        self._references = NO_REFERENCES
-        self._edits = new_edits(0)  # with rows once there are references
+        self.evidence: Packed | None = None  # its own table, once evidence is given
+        self.references = NO_REFERENCES
+        self.edits = new_edits(0)  # with rows once there are references
         self._answer: TokenArray | None = None  # to the same prompt; the kernels read it
         self._first_trust = shared.trust_in(past)
         self._begun = self._first_trust[shared.same]  # initial trust in that answer
@@ -186,37 +186,24 @@ class BlendRequest:
 
     @property
     def bytes(self) -> int:
-        parts = [*self.live.parts, *self._place.parts, self.trust, self._checkpoints, self._edits]
-        if self._evidence is not None:
-            parts += [part for part in self._evidence.parts if isinstance(part, np.ndarray)]
+        parts = [*self.live.parts, *self._place.parts, self.trust, self._checkpoints, self.edits]
+        if self.evidence is not None:
+            parts += [part for part in self.evidence.parts if isinstance(part, np.ndarray)]
         return int(sum(each.nbytes for each in parts))
 
     @property
     def learns(self) -> bool:
-        return self._shared.judged or self._evidence is not None or len(self._references) > 0
+        return self._shared.judged or self.evidence is not None or len(self.references) > 0
 
     def refer(self, references: ReferenceTexts) -> None:
         """Draft from these references, from the first one's start unless the text ends in one."""
-        if len(references) or len(self._references):
-            self._references = references  # keeps the arrays of the table alive
-            self._edits = new_edits()
+        if len(references) or len(self.references):
+            self.references = references  # keeps the arrays of the table alive
+            self.edits = new_edits()
             self.bound.clear()
             self._forget_place(copied_text.REFERENCE)
             self._forget_place(copied_text.ALTERNATIVE)
             references.place_at_start(self._copied[copied_text.REFERENCE :], self.tokens)
-
-    @property
-    def references(self) -> npt.NDArray[np.int64]:
-        """The references as kernels search them, int64[0 or 1, 7]."""
-        return self._references.table
-
-    @property
-    def edits(self) -> npt.NDArray[np.int64]:
-        """The edits of references, see kernels.blend.references."""
-        return self._edits
-
-    def evidence(self, default: Packed) -> Packed:
-        return default if self._evidence is None else self._evidence
 
     def append(self, tokens: TokenArray) -> tuple[int, int]:
         """Append tokens, int32[n], for a kernel to count; return their begin and end."""
@@ -237,15 +224,15 @@ class BlendRequest:
         self, workspace: Workspace, tokens: TokenArray, evidence: Evidence | None = None
     ) -> None:
         """Append tokens, int32[n], and learn from them and the evidence."""
-        if evidence is not None and self._evidence is None and self.size:
-            self._evidence = Packed(new_evidence())
+        if evidence is not None and self.evidence is None and self.size:
+            self.evidence = Packed(new_evidence())
             self.bound.clear()
         before = self._place.parts.recent.copy()
         begin, end = self.append(tokens)
         workspace.run(self, LEARN if self.learns and begin else EXTEND, begin, end)
         if evidence is not None and begin:
             learn_evidence(
-                self._evidence,
+                self.evidence,
                 before,
                 self._place.parts.recent,
                 np.ascontiguousarray(tokens, np.int32),
@@ -428,10 +415,11 @@ class Workspace:
         if sources is None:
             sources = request.bound[self] = self.sources.copy()
             sources.put("live", request.live)
-            sources.point("references", request.references)
+            sources.point("references", request.references.table)
             sources.point("edits", request.edits)
             inside = dict(self.sources.inside)
-            inside["evidence"] = request.evidence(inside["evidence"])
+            if request.evidence is not None:
+                inside["evidence"] = request.evidence
             if request.tables is not None:
                 inside |= zip(PAST_TRUST, map(self._packed, request.tables.origins), strict=True)
             trusts = np.split(request.trust, self._shared.trust_ends[:-1])
