@@ -120,7 +120,7 @@ def measure(
     from ngramkit.decode.passes import model_passes
     from ngramkit.decode.verifiers import verify_mode
 
-    verify = "chain" if verify_mode(model.model) == "chain" else "tree"
+    verify = verify_mode(model.model)
     longest = model.context or max(contexts) + max(sizes) + 1
     fitting = [context for context in contexts if context + max(sizes) < longest] or [1]
     reporter.stage("passes", seconds or None, "seconds")

@@ -36,7 +36,6 @@ from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.references import (
     Given as References,
     reference_texts,
-    require_references,
 )
 
 OneDrafter = Drafter | Callable[[], Drafter] | str
@@ -143,8 +142,6 @@ def custom_generate(
     if options.specache is not None:
         drafter = drafter or "none"
     drafters, texts = one_per_row(drafter, len(input_ids)), reference_texts(references)
-    for each in drafters if len(texts) else ():
-        require_references(each)
     padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
     ends = ends_of(stopping_criteria, generation_config)
     # These requests have ids and ends already, so no tokenizer is needed.

@@ -15,7 +15,6 @@ import logging
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -56,53 +55,31 @@ MIN_SHARE_OF_ROWS = 0.75  # share of rows; in 16 bits near ties between experts 
 Kind = type[TreeVerifier | BatchVerifier]
 
 
-@dataclass
-class _Probes:
-    fits: dict[str, bool] = field(default_factory=dict)  # by the verifier's name
-    passes: int = 0  # forward calls of probing
-
-
-_PROBES: WeakKeyDictionary[Any, _Probes] = WeakKeyDictionary()
+# Whether a model's drafts fit, by the verifier's name.
+_PROBED: WeakKeyDictionary[Any, dict[str, bool]] = WeakKeyDictionary()
 
 
 def is_verifier_exact(model: Any, kind: Kind) -> bool:
     """Return whether drafts verified by `kind` get the model's own logits; probe it once."""
-    probes = _probes(model)
     if not is_probed(model, kind):
-        before = probes.passes
-
-        def count(*_: Any) -> None:
-            probes.passes += 1
-
-        hook = model.register_forward_hook(count)
-        try:
-            probes.fits[kind.__name__] = fit = agrees_with_generate(model, kind)
-        finally:
-            hook.remove()
-        key = _record_name(model, kind) if fit else None
+        fits = agrees_with_generate(model, kind)
+        _PROBED[model][kind.__name__] = fits
+        key = _record_name(model, kind) if fits else None
         where = "on disk" if key and PROBE_CACHE.put(key, "fits\n") else "in this process"
         LOG.info(
-            "%s: %d passes probed %s, which %s; cached %s", model.config.model_type,
-            probes.passes - before, kind.__name__, "fits" if fit else "does not fit", where,
+            "%s: probed %s, which %s; cached %s", model.config.model_type, kind.__name__,
+            "fits" if fits else "does not fit", where,
         )  # fmt: skip
-    return probes.fits[kind.__name__]
+    return _PROBED[model][kind.__name__]
 
 
 def is_probed(model: Any, kind: Kind) -> bool:
-    answers = _probes(model).fits
-    if kind.__name__ not in answers:
+    known = _PROBED.setdefault(model, {})
+    if kind.__name__ not in known:
         key = _record_name(model, kind)
         if key is not None and PROBE_CACHE.get(key) is not None:
-            answers[kind.__name__] = True
-    return kind.__name__ in answers
-
-
-def probe_passes(model: Any) -> int:
-    return _probes(model).passes
-
-
-def _probes(model: Any) -> _Probes:
-    return _PROBES.setdefault(model, _Probes())
+            known[kind.__name__] = True
+    return kind.__name__ in known
 
 
 # The record on disk.

@@ -43,14 +43,11 @@ def verify_mode(model: Any, mode: str | None = None) -> str:
     """
     require_mode(mode)
     require_own_inputs(model)
-    if is_recurrent(model):
-        if not is_verifier_exact(model, ChainVerifier):
+    recurrent = is_recurrent(model)
+    if recurrent or mode in ("batch", "chain"):
+        if not is_verifier_exact(model, ChainVerifier if recurrent else BatchVerifier):
             raise _takes_no_drafts(model.config.model_type)
         return "batch" if mode == "batch" else "chain"
-    if mode in ("batch", "chain"):
-        if not is_verifier_exact(model, BatchVerifier):
-            raise _takes_no_drafts(model.config.model_type)
-        return mode
     first = not is_probed(model, TreeVerifier)
     if is_verifier_exact(model, TreeVerifier):
         return "tree"

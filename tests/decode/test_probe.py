@@ -17,7 +17,6 @@ from ngramkit.decode.probe import (
     agrees_with_generate,
     attention_windows,
     is_probed,
-    probe_passes,
 )
 from ngramkit.decode.verifiers import verify_mode
 from ngramkit.decode.verify_rows import BatchVerifier
@@ -155,12 +154,10 @@ def test_another_process_does_not_probe_again(checkpoint, cache, caplog):
         oracle, calls = drafter(model, 40), counted(model)
         call = {"drafter": oracle, "budget": 6, "max_new_tokens": 40}
         texts.append(ngramkit.generate(model, PROMPT, **call, **GREEDY))
-        spent.append(probe_passes(model))
-        assert len(calls) - probe_passes(model) < 40
+        spent.append(len(calls))
     assert torch.equal(*texts)
-    assert spent[0] > 0
-    assert spent[1] == 0
-    assert f"{spent[0]} passes probed TreeVerifier, which fits; cached on" in caplog.text
+    assert spent[1] < min(40, spent[0])
+    assert "probed TreeVerifier, which fits; cached on disk" in caplog.text
     assert [path.name.partition("-")[0] for path in cache.iterdir()] == ["TreeVerifier"]
 
 

@@ -15,7 +15,6 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
-from ngramkit.decode.probe import probe_passes
 from ngramkit.exchange.transformers import export_folder
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -78,11 +77,12 @@ def test_greedy_text_is_the_models_own_in_fewer_passes(folder, demo):
     plain = len(calls)
     assert plain == alone.shape[1] - inputs.input_ids.shape[1] == 40
     first = model.generate(**inputs, **options, do_sample=False, **hub)
-    own = len(calls) - plain - probe_passes(model)  # passes of trying the model are counted apart
+    before = len(calls)  # only the first call tries how the model verifies
     again = model.generate(**inputs, **options, do_sample=False, **hub)
     assert torch.equal(first, alone)
     assert torch.equal(again, alone)
-    assert len(calls) - plain - probe_passes(model) == 2 * own  # and spent once
+    own = len(calls) - before
+    assert own <= before - plain
     assert own < 0.6 * plain
 
 
