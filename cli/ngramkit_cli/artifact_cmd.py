@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,8 +21,8 @@ from ngramkit_cli.shared_options import (
     TemplateOfQuestions,
     Yes,
     artifact_argument,
-    checked_size,
     model_option,
+    size_in_bytes,
     takes_urls,
 )
 
@@ -254,11 +254,11 @@ def rm(
 
 
 TaskMemory = Annotated[
-    str | None,
+    Any,
     typer.Option(
         "--memory",
         metavar="SIZE",
-        callback=checked_size,
+        parser=size_in_bytes,
         help="Frozen tables: for a range of leaders being added, like 512M. Default: 1G.",
     ),
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
 import typer
@@ -61,20 +61,23 @@ def decode(
 
     name = the_model(model, out)
     # With --json a conversation is shown on stderr, for the user who types.
-    screen = Screen(sys.stderr if out.json else sys.stdout, color=color)
+    screen = Screen(sys.stderr if out.json else sys.stdout, color=color, bars=out.reporter)
     talks = prompting.is_conversation
     options = ngramkit.DecodeOptions(
         name,
         drafter=named_drafter(drafter),
         **sources.keywords(),
-        **prompting.keywords(),
+        chat=prompting.chat,
+        template=prompting.template,
+        system=prompting.system,
+        references=prompting.reference or (),
         **vars(sampling),
-        **running.keywords(),
+        **vars(running),
         cache=caching.chosen(),
         max_new_tokens=max_new_tokens or (opt.NEW_TOKENS_OF_TURN if talks else opt.NEW_TOKENS),
         stop=stop or (),
         compare=compare,
-        show=None if out.json or talks else show_on(screen, out),
+        show=None if out.json or talks else screen.show,
         reporter=out.reporter,
     )
     if talks:
@@ -92,19 +95,6 @@ def decode(
     out.result(artifacts, **(results[0] if len(results) == 1 else {"answers": results}))
     if answers[-1].run.ended_by == "interrupt":
         raise typer.Exit(EXIT_INTERRUPTED)
-
-
-def show_on(screen: Screen, out: Output) -> Callable[[str, bool], None]:
-    """Return the `show` function of DecodeOptions."""
-
-    def show(piece: str, drafted: bool) -> None:
-        out.reporter.close()  # keeps bars out of the text
-        if piece:
-            screen.show(piece, drafted)
-        else:
-            screen.end()
-
-    return show
 
 
 def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
@@ -247,7 +237,7 @@ def _typed_lines() -> Iterator[str]:
 
 def _reply_to_line(talk: Conversation, line: str, screen: Screen, out: Output) -> Reply:
     """Show and return the reply to a line."""
-    reply = talk.ask(line, show_on(screen, out))
+    reply = talk.ask(line, screen.show)
     screen.end()
     run = reply.run
     out.say(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
@@ -101,14 +101,19 @@ class SamplingOptions:
     ] = 0
 
 
+def number_or_word(text: str) -> int | str:
+    return int(text) if text.removeprefix("-").isdecimal() else text
+
+
 @dataclass(frozen=True)
 class RunOptions(LoadOptions):
     """Options of where a model runs, and how drafts are verified. A field is an option."""
 
     budget: Annotated[
-        str | None,
+        Any,
         typer.Option(
             metavar="N|auto",
+            parser=number_or_word,
             help="Draft nodes per pass, at most. auto (default) adapts to pass times; N "
             "gives the same passes in every run.",
         ),
@@ -123,17 +128,11 @@ class RunOptions(LoadOptions):
         ),
     ] = None
 
-    def keywords(self) -> dict[str, Any]:
-        """Return keywords of DecodeOptions. Raises UsageError for an invalid budget."""
-        words = asdict(self)
-        if self.budget not in (None, "auto"):
-            try:
-                words["budget"] = int(self.budget)
-            except ValueError:
-                raise UsageError(
-                    f"--budget must be a positive integer or 'auto', got {self.budget!r}"
-                ) from None
-        return words
+
+def per_layer(text: str | int) -> int | list[int]:
+    """Parse one number, or a list of one per layer; the parser of options passes defaults too."""
+    numbers = whole_numbers(str(text))
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 @dataclass(frozen=True)
@@ -152,14 +151,22 @@ class CacheOptions:
         ),
     ] = "full"
     kv_bits: Annotated[
-        str, typer.Option(metavar="1|2", help="Bits per number; or one per layer: 2,2,1,1,...")
-    ] = "2"
+        Any,
+        typer.Option(
+            metavar="1|2", parser=per_layer, help="Bits per number; or one per layer: 2,2,1,1,..."
+        ),
+    ] = 2
     kv_group: Annotated[
         int, typer.Option(help="Numbers that share a scale; it must divide the head's channels.")
     ] = 64
     kv_top_k: Annotated[
-        str, typer.Option(metavar="N", help="Pairs fetched per layer and head; or one per layer.")
-    ] = "64"
+        Any,
+        typer.Option(
+            metavar="N",
+            parser=per_layer,
+            help="Pairs fetched per layer and head; or one per layer.",
+        ),
+    ] = 64
     kv_residual: Annotated[int, typer.Option(help="Newest tokens that are not quantised.")] = 64
     speculative_token: Annotated[
         str,
@@ -173,12 +180,10 @@ class CacheOptions:
         """Return the SpeCache, None for the full cache. Raises UsageError for invalid options."""
         from ngramkit.decode.specache.options import SpeCache, cache_of
 
-        bits = whole_numbers(self.kv_bits, "kv_bits")
-        top_k = whole_numbers(self.kv_top_k, "kv_top_k")
         options = SpeCache(
-            bits=bits[0] if len(bits) == 1 else tuple(bits),
+            bits=self.kv_bits,
             group=self.kv_group,
-            top_k=top_k[0] if len(top_k) == 1 else tuple(top_k),
+            top_k=self.kv_top_k,
             residual=self.kv_residual,
             speculative=self.speculative_token,
         )
@@ -187,12 +192,11 @@ class CacheOptions:
             "full": ("kv_bits", "kv_group", "kv_top_k", "kv_residual", "speculative_token"),
             "low-bit": ("kv_top_k", "speculative_token"),
         }
-        for field in fields(self):
-            given = getattr(self, field.name) != field.default
-            if given and field.name in unused.get(self.cache, ()):
+        for name in unused.get(self.cache, ()):
+            if getattr(self, name) != getattr(CacheOptions, name):  # the default
                 raise UsageError(
-                    f"cannot use {field.name} with cache={self.cache}",
+                    f"cannot use {name} with cache={self.cache}",
                     "give cache=specache, or leave it out",
-                    option=(field.name, "cache"),
+                    option=(name, "cache"),
                 )
         return cache

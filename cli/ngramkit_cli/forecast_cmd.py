@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,7 +22,7 @@ from ngramkit_cli.shared_options import (
     RememberPrompts,
     SourceOptions,
     TemplateOfQuestions,
-    checked_size,
+    size_in_bytes,
     takes_urls,
     the_model,
     whole_numbers,
@@ -42,19 +42,20 @@ Concurrency = Annotated[
     ),
 ]
 Newest = Annotated[
-    str | None,
+    Any,
     typer.Option(
         metavar="SIZE",
-        callback=checked_size,
+        parser=size_in_bytes,
         help="Characters of sessions of agents to replay, the newest first. Default: 2M.",
     ),
 ]
 Budgets = Annotated[
-    str,
+    Any,
     typer.Option(
         "--budget",
         "--tokens",
         metavar="N,N,...",
+        parser=whole_numbers,
         help="Draft nodes of a request per pass, at most, as the engine is asked for.",
     ),
 ]
@@ -168,17 +169,17 @@ def forecast(
         from ngramkit.evaluate.plots import require_picture
 
         require_picture(plot)
-    chosen, budgets, fields = the_model(model, out), whole_numbers(budget, "budget"), log.given()
+    chosen = the_model(model, out)
     with with_stdin(files, out.reporter) as (logs, reporter):
         results = ngramkit.forecast(
             logs,
             model=chosen,
-            **fields,
+            **vars(log),
             template=template,
             drafter=named_drafter(drafter) or DEFAULT_DRAFTER,
             **sources.keywords(),
             concurrency=concurrency,
-            budgets=budgets,
+            budgets=budget,
             pass_cost=pass_cost,
             prompts=prompts,
             limit=limit,

@@ -93,13 +93,12 @@ def import_(
 
     Example: ngramkit history import rollouts/step_7 --out past --model qwen3-8b --tokens 4000000
     """
-    fields = log.given()
     with with_stdin(files, out.reporter) as (logs, reporter):
         added = ngramkit.history_import(
             logs,
             into,
             model=model,
-            **fields,
+            **vars(log),
             template=template,
             prompts=prompts,
             tokens=tokens,

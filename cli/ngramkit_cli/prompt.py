@@ -6,7 +6,7 @@ import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -57,14 +57,6 @@ class PromptOptions:
     @property
     def is_conversation(self) -> bool:
         return self.chat and not self.prompt and self.prompt_file is None
-
-    def keywords(self) -> dict[str, Any]:
-        return {
-            "chat": self.chat,
-            "template": self.template,
-            "system": self.system,
-            "references": self.reference or (),
-        }
 
     def read(self, model: str, out: Output) -> list[str]:
         """Read the prompts. Raises UsageError for no source or two, InputError for a bad file."""

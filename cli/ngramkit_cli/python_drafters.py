@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import sys
 import sysconfig
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,6 @@ from ngramkit.basics.terminal_text import visible
 
 PREFIX = "python:"
 FORM = f"{PREFIX}PACKAGE.MODULE:CLASS"
-
-
-def named_drafters(names: Iterable[str] | None) -> list[Any]:
-    return [named_drafter(name) for name in names or ()]
 
 
 def named_drafter(name: str | None) -> Any:

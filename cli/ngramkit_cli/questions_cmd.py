@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ import ngramkit
 from ngramkit.basics.terminal_text import counted
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.output import Output
-from ngramkit_cli.python_drafters import named_drafter, named_drafters
+from ngramkit_cli.python_drafters import named_drafter
 from ngramkit_cli.screen import table_of_figures
 from ngramkit_cli.shared_options import (
     Baseline,
@@ -66,12 +66,12 @@ def bench(
     results = ngramkit.bench(
         model=the_model(model, out),
         **vars(asking),
-        drafters=named_drafters(drafter),
+        drafters=[named_drafter(each) for each in drafter or ()],
         **sources.keywords(),
         max_new_tokens=max_new_tokens,
         stop=stop or (),
         **vars(sampling),
-        **running.keywords(),
+        **vars(running),
         baseline=named_drafter(baseline),
         out=out_path,
         force=force,
@@ -142,7 +142,10 @@ class RecordingOptions(opt.RunOptions):
     """Options of recorded passes, which have one size. A field is an option."""
 
     budget: Annotated[
-        str | None, typer.Option(metavar="N", help="Draft nodes per pass. Default: 64.")
+        Any,
+        typer.Option(
+            metavar="N", parser=opt.number_or_word, help="Draft nodes per pass. Default: 64."
+        ),
     ] = None
 
 
@@ -171,10 +174,10 @@ def record(
         model=the_model(model, out),
         **vars(asking),
         out=out_path,
-        drafters=named_drafters(drafter),
+        drafters=[named_drafter(each) for each in drafter or ()],
         **sources.keywords(),
         max_new_tokens=max_new_tokens,
-        **running.keywords(),
+        **vars(running),
         reporter=out.reporter,
     )
     out.show(

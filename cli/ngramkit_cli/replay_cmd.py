@@ -13,7 +13,7 @@ import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit_cli.output import Output
-from ngramkit_cli.python_drafters import named_drafter, named_drafters
+from ngramkit_cli.python_drafters import named_drafter
 from ngramkit_cli.screen import table_of_figures
 from ngramkit_cli.shared_options import (
     AnsweredQuestions,
@@ -54,7 +54,10 @@ RecordFolder = Annotated[
         "which drafters get as evidence. With --model, the model verifies what is not on record.",
     ),
 ]
-Budgets = Annotated[str, typer.Option("--budget", metavar="N,N,...", help="Draft nodes per pass.")]
+Budgets = Annotated[
+    Any,
+    typer.Option("--budget", metavar="N,N,...", parser=whole_numbers, help="Draft nodes per pass."),
+]
 Chain = Annotated[
     bool,
     typer.Option(
@@ -285,7 +288,6 @@ def replay(
     from ngramkit.drafters.registry import DEFAULT_DRAFTER
     from ngramkit.evaluate.result_folder import TEXT_FILES
 
-    budgets = whole_numbers(budget, "budget")
     if not keep_state and (seed is not None or repeat != 1 or prompts):
         raise UsageError(
             "cannot use --seed, --repeat or --prompts without --keep-state", "add --keep-state"
@@ -297,10 +299,10 @@ def replay(
     results = ngramkit.replay(
         answers,
         questions,
-        **log.given(),
+        **vars(log),
         model=model if evidence is not None else the_model(model, out),
-        drafters=named_drafters(drafter) or DEFAULT_DRAFTER,
-        budgets=budgets,
+        drafters=[named_drafter(each) for each in drafter or ()] or DEFAULT_DRAFTER,
+        budgets=budget,
         **sources.replayed(),
         template=template,
         chain=chain,

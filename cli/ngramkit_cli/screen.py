@@ -447,10 +447,12 @@ DRAFTED, PLAIN = "\x1b[36m", "\x1b[0m"
 class Screen:
     """Generated text. A terminal gets control characters escaped, a file or pipe the raw text."""
 
-    def __init__(self, stream: IO[str], *, color: bool = True) -> None:
+    def __init__(
+        self, stream: IO[str], *, color: bool = True, bars: QuietReporter | None = None
+    ) -> None:
         if stream is None:
             require_stdout()
-        self._stream = stream
+        self._stream, self._bars = stream, bars
         self._terminal = stream.isatty()
         self._color = color and self._terminal and not os.environ.get("NO_COLOR")
         self._coloured = False
@@ -465,6 +467,12 @@ class Screen:
             self._stream.flush()
 
     def show(self, piece: str, drafted: bool) -> None:
+        """Show a piece of text; "" ends the text, as for `show` of DecodeOptions."""
+        if self._bars is not None:
+            self._bars.close()  # keeps bars out of the text
+        if not piece:
+            self.end()
+            return
         self._last = piece
         if self._terminal:
             piece = escape_controls(piece)

@@ -90,30 +90,42 @@ def the_model(given: str | None, out: Output) -> str:
     return chosen.name
 
 
-def whole_numbers(text: str, option: str) -> list[int]:
-    """Parse a list like 8,16. Raises UsageError for `option`."""
+# Parsers of options' values. They raise BadParameter.
+
+
+def whole_numbers(text: str) -> list[int]:
+    """Parse a list like 8,16."""
     parts = text.split(",")
     if not all(part.strip().isdecimal() and len(part) < 10 for part in parts):
-        raise UsageError(
-            f"{option} must be a list of numbers like 8,16, got {text!r}", option=option
-        )
+        raise typer.BadParameter(f"it must be a list of numbers like 8,16, got {text!r}")
     return [int(part) for part in parts]
 
 
-def checked_size(text: str | None) -> str | None:
-    """Return the bytes of a size like 4G, as text. Raises BadParameter."""
+def size_in_bytes(text: str) -> int:
+    """Parse a size like 4G."""
     try:
-        return text if text is None else str(parse_size(text))
+        return parse_size(text)
     except UsageError as error:
         raise typer.BadParameter(f"{error}: {error.hint}") from error
 
 
+def fields_by_name(text: str) -> dict[str, str]:
+    """Parse a list like prompt=question,output=answer."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(name and value for name, _, value in pairs):
+        raise typer.BadParameter(f"it must be a list like FIELD=VALUE,..., got {text!r}")
+    found = {name.strip(): value.strip() for name, _, value in pairs}
+    if len(found) < len(pairs):
+        raise typer.BadParameter(f"it must name each field once, got {text!r}")
+    return found
+
+
 Memory = Annotated[
-    str | None,
+    Any,
     typer.Option(
         "--memory",
         metavar="SIZE",
-        callback=checked_size,
+        parser=size_in_bytes,
         help="Like 4G or 512M. Default: half of the free memory.",
     ),
 ]
@@ -122,37 +134,20 @@ Memory = Annotated[
 # Sources of drafts.
 
 SOURCE_METAVAR = "PATH|URL|hf://USER/NAME@REV"
-DrafterName = Annotated[
-    str | None,
-    typer.Option(
-        "--drafter",
-        metavar="NAME[:OPTION=VALUE,...]",
-        help="A drafter of `ngramkit drafters`, as rest:max_match=8. Default: blend.",
-        autocompletion=completion.drafters,
-    ),
-]
-DrafterOrClass = Annotated[
-    str | None,
-    typer.Option(
+
+
+def _drafter_option(more: str) -> Any:
+    return typer.Option(
         "--drafter",
         metavar=f"NAME[:OPTION=VALUE,...]|{FORM}",
         help="A drafter of `ngramkit drafters`, as rest:max_match=8, or the class of an installed "
-        "package. Default: blend.",
+        f"package{more}.",
         autocompletion=completion.drafters,
-    ),
-]
-DrafterNames = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--drafter",
-        metavar=f"NAME[:OPTION=VALUE,...]|{FORM}",
-        help="A drafter of `ngramkit drafters`, as rest:max_match=8, or the class of an installed "
-        "package; may be repeated.",
-        autocompletion=completion.drafters,
-    ),
-]
+    )
 
 
+DrafterOrClass = Annotated[str | None, _drafter_option(". Default: blend")]
+DrafterNames = Annotated[list[str] | None, _drafter_option("; may be repeated")]
 Baseline = Annotated[
     str | None,
     typer.Option(
@@ -244,41 +239,22 @@ class LogOptions:
         ),
     ] = None
     columns: Annotated[
-        str | None,
+        Any,
         typer.Option(
             metavar="FIELD=COLUMN,...",
+            parser=fields_by_name,
             help="Columns of JSON lines: prompt=question,output=answer, and name, kind, reference, "
             "time, run, turn. a.b is the field b of a.",
         ),
     ] = None
-
     where: Annotated[
-        str | None,
+        Any,
         typer.Option(
             metavar="FIELD=VALUE,...",
+            parser=fields_by_name,
             help="Read only matching requests: model=NAME, or kind, run or name.",
         ),
     ] = None
-
-    def given(self) -> dict[str, Any]:
-        """Return the keywords. Raises UsageError for invalid pairs."""
-        return {
-            "format": self.format,
-            "columns": _parse_pairs("--columns", self.columns, "prompt=question,output=answer"),
-            "where": _parse_pairs("--where", self.where, "model=NAME"),
-        }
-
-
-def _parse_pairs(flag: str, text: str | None, example: str) -> dict[str, str] | None:
-    if text is None:
-        return None
-    pairs = [part.partition("=") for part in text.split(",")]
-    if not all(name and value for name, _, value in pairs):
-        raise UsageError(f"{flag} must be a list like {example}, got {text!r}")
-    found = {name.strip(): value.strip() for name, _, value in pairs}
-    if len(found) < len(pairs):
-        raise UsageError(f"{flag} must name each field once, got {text!r}")
-    return found
 
 
 # Questions.
@@ -375,10 +351,10 @@ class StagingOptions:
         ),
     ] = None
     cache_size: Annotated[
-        str | None,
+        Any,
         typer.Option(
             metavar="SIZE",
-            callback=checked_size,
+            parser=size_in_bytes,
             help="The maximum size of that cache, like 20G; least recently used files are deleted "
             "first. Default: NGRAMKIT_CACHE_SIZE, else half of the free space there.",
         ),

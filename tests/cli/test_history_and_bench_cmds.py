@@ -150,7 +150,7 @@ def test_logs_become_a_history(ngramkit_cli, tmp_path):
     assert (kept.prompt, tokenizer.decode(kept.tokens[:-1]).strip()) == (0, text.strip())
     assert (empty.code, other.code) == (3, 2)
     assert "`input` must be" in empty.err
-    assert "--columns must be a list" in other.err
+    assert "--columns': it must be a list like FIELD=VALUE" in other.err
 
 
 def test_a_field_may_be_named_once(ngramkit_cli, tmp_path):
@@ -158,7 +158,7 @@ def test_a_field_may_be_named_once(ngramkit_cli, tmp_path):
     importing = ["history", "import", "log.jsonl", "--model", "demo", "--out", "past"]
     (twice,) = ngramkit_cli([*importing, "--where", "model=m,model=n"])
     assert twice.code == 2
-    assert "--where must name each field once, got 'model=m,model=n'" in twice.err
+    assert "--where': it must name each field once, got 'model=m,model=n'" in twice.err
 
 
 def test_inspect_prints_what_python_returns(ngramkit_cli, tmp_path):
