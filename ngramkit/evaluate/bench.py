@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -61,7 +60,6 @@ DEFAULT_DRAFTERS = (
 )  # default; those without sources are left out
 DEFAULT_NEW_TOKENS = 256
 NOT_OPTIONS = ("reporter", "force")
-Budget = int | Literal["auto"]  # of a contestant; 0: the benchmark's
 
 
 def bench(
@@ -221,13 +219,12 @@ def _provenance_of_call(
     """Return the provenance of the call with the parameters `given`; `words`: resolved ones."""
     from ngramkit.decode.load import device_facts
 
-    defaults = {name: each.default for name, each in signature(bench).parameters.items()}
     options = contest.decoder.options
     questions = given["questions"]
     files = [questions] if isinstance(questions, str | Path) else []
     return provenance_of(
         "bench", given,
-        {**given_words(given, defaults, ()), **words},
+        {**given_words(bench, given), **words},
         files=files, tokenizer=contest.model.tokenizer.record,
         sources=sources, choices=choices,
         seeds={"sampling": options.sampling.seed},

@@ -8,10 +8,11 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, is_dataclass
 from datetime import UTC, datetime
+from inspect import signature
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -240,13 +241,14 @@ def _source_words(sources: Sources, choices: Sequence[DrafterChoice]) -> dict[st
 
 
 def given_words(
-    options: Mapping[str, Any], defaults: Mapping[str, Any], leave_out: Iterable[str]
+    function: Callable[..., Any], options: Mapping[str, Any], leave_out: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return the parameters that differ from their defaults, but for `leave_out` and sources."""
+    """Return a function's options that are not its defaults, but for `leave_out` and sources."""
+    parameters = signature(function).parameters
     return {
         name: value
         for name, value in options.items()
-        if name not in {*leave_out, *SOURCES} and not _same_json(value, defaults[name])
+        if name not in {*leave_out, *SOURCES} and not _same_json(value, parameters[name].default)
     }
 
 

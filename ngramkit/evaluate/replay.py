@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
 from numbers import Integral
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ngramkit.basics.arguments import check_fields, check_types, renamed
 from ngramkit.basics.errors import UsageError, require_between, require_list
@@ -41,7 +42,7 @@ from ngramkit.evaluate.replay_drafters import (
     report_lacking,
     without_unusable_references,
 )
-from ngramkit.evaluate.replay_loop import replay_drafter, shuffle_records
+from ngramkit.evaluate.replay_loop import replay_drafter
 from ngramkit.evaluate.replay_page import ReplayPage, require_page
 from ngramkit.evaluate.replay_results import Replay
 from ngramkit.evaluate.replays import Replays
@@ -70,6 +71,8 @@ class KeepState:
     def __post_init__(self) -> None:
         check_fields(self)
         require_between("repeat", self.repeat, 1)
+        if self.seed is not None:
+            require_between("seed", self.seed, 0, (1 << 64) - 1)
 
     @classmethod
     def of(cls, given: KeepState | bool | None) -> KeepState | None:
@@ -82,23 +85,21 @@ class KeepState:
         return given
 
     def order(self, records: list[Record]) -> list[Record]:
-        """Return the records in replay order."""
+        """Return the records in replay order; shuffled ones do not overlap."""
         if self.seed is None:
             length = 1 + max((turn.place for each in records for turn in each.turns), default=0)
             return [
-                _with_evidence(each, lambda place, n=n: place + n * length)  # type: ignore[misc]
+                _moved(each, [turn.place + n * length for turn in each.turns])
                 for n in range(self.repeat)
                 for each in records
             ]
-        shuffled = shuffle_records(records * self.repeat, self.seed)
-        return [
-            _with_evidence(each, lambda place, n=n: n)  # type: ignore[misc]
-            for n, each in enumerate(shuffled)
-        ]
+        repeated = records * self.repeat
+        order = np.random.default_rng(self.seed).permutation(len(repeated))
+        return [_moved(repeated[i], [n] * len(repeated[i].turns)) for n, i in enumerate(order)]
 
 
-def _with_evidence(record: Record, place_of: Callable[[int], int]) -> Record:
-    turns = [replace(turn, place=place_of(turn.place)) for turn in record.turns]
+def _moved(record: Record, places: Sequence[int]) -> Record:
+    turns = [replace(turn, place=at) for turn, at in zip(record.turns, places, strict=True)]
     return replace(record, turns=turns)
 
 
@@ -257,8 +258,7 @@ def _provenance_of_call(
     choices: Sequence[DrafterChoice],
 ) -> Provenance:
     """Return the provenance of the call with the parameters `given`; `words`: resolved ones."""
-    defaults = {name: each.default for name, each in signature(replay).parameters.items()}
-    said = given_words(given, defaults, ("model", "budgets", "columns", "where", "keep_state"))
+    said = given_words(replay, given, ("model", "budgets", "columns", "where", "keep_state"))
     for name in ("columns", "where"):
         if given[name]:
             said[name] = ",".join(f"{field}={value}" for field, value in given[name].items())

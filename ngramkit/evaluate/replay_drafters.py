@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -36,34 +35,25 @@ def choose_drafters_to_replay(
     evidence: bool,
     reporter: Reporter,
 ) -> tuple[list[DrafterChoice], list[Curve]]:
-    choose_one = partial(_choose_drafter, tokenizer=tokenizer, evidence=evidence, reporter=reporter)
+    def load_model() -> Any:
+        from ngramkit.decode.load import load_model
+
+        return load_model(tokenizer.id)
+
+    def choose_one(drafter: AskedDrafter, sources: Sources) -> DrafterChoice:
+        if drafter.needs_evidence and not evidence:
+            return DrafterChoice(drafter.label, drafter.spec, tokenizer)
+        try:
+            return choose(drafter, tokenizer, sources, reporter, load_model)
+        except MissingSourceError as error:
+            return DrafterChoice(drafter.label, drafter.spec, tokenizer, absent=error)
+
     if curves is not None:
         return _choose_by_curve(asked, curves, sources, choose_one, reporter)
     if len(asked) == 1:
         return [choose_one(asked[0], sources)], []
     choices = choose_again_if_built(lambda: [choose_one(each, sources) for each in asked], reporter)
     return choices, []
-
-
-def _choose_drafter(
-    asked: AskedDrafter,
-    sources: Sources,
-    *,
-    tokenizer: TokenizerRecord,
-    evidence: bool,
-    reporter: Reporter,
-) -> DrafterChoice:
-    def load_model() -> Any:
-        from ngramkit.decode.load import load_model
-
-        return load_model(tokenizer.id)
-
-    if asked.needs_evidence and not evidence:
-        return DrafterChoice(asked.label, asked.spec, tokenizer)
-    try:
-        return choose(asked, tokenizer, sources, reporter, load_model)
-    except MissingSourceError as error:
-        return DrafterChoice(asked.label, asked.spec, tokenizer, absent=error)
 
 
 def _choose_by_curve(

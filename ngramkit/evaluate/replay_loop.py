@@ -12,9 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from ngramkit.basics.errors import require_between
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.checked import ANY_VOCABULARY, drafts_of
@@ -143,9 +140,3 @@ def _accept_tokens(
     if recorded is not None:
         recorded.write(tokens)
     return len(tokens)
-
-
-def shuffle_records(records: Sequence[Record], seed: int) -> list[Record]:
-    require_between("seed", seed, 0, (1 << 64) - 1)
-    order = np.random.default_rng(seed).permutation(len(records))
-    return [records[i] for i in order]
