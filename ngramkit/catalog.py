@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from ngramkit.basics.errors import ArtifactError, UsageError, given_paths
 from ngramkit.basics.results import Result, Rows
@@ -28,14 +30,14 @@ from ngramkit.formats.replacing import delete_artifact, discard_unfinished
 UNFINISHED = "unfinished"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ListedArtifact(Result):
     """An artifact, an unfinished build, or a folder with a damaged manifest (`problem`)."""
 
     name: str  # below the folder
-    kind: str  # "" if damaged
-    tokenizer: str
-    counts: Mapping[str, int]  # documents, tokens, rows, requests, ...
+    kind: str = ""  # "" if damaged
+    tokenizer: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)  # documents, tokens, rows, ...
     bytes: int  # on the disk
     modified: str  # ISO 8601, UTC
     problem: str = ""
@@ -55,7 +57,12 @@ def list_(folder: str | Path = ARTIFACTS) -> Rows[ListedArtifact]:
     places = [above, above / AUTOMATIC.name]
     listed = [
         *(_list_artifact(found, above) for place in places for found in artifacts_in(place)),
-        *(_list_unfinished(path, above) for place in places for path in _partials(place)),
+        *(
+            _list_folder(path, above, PROGRESS, kind=UNFINISHED)
+            for place in places
+            for path in place.glob(f"*{PARTIAL}")
+            if (path / PROGRESS).is_file()
+        ),
     ]
     return Rows(sorted(listed, key=lambda each: each.name))
 
@@ -87,8 +94,8 @@ def removable_in(
 
 
 def _require_removable(name: Path, folder: Path) -> Removed:
-    path = folder / name if not name.is_absolute() and _exists(folder / name) else name
-    if not _exists(path):
+    path = folder / name if os.path.lexists(folder / name) else name
+    if not os.path.lexists(path):
         raise ArtifactError(
             f"no such artifact in {folder}: {name}", "Run `ngramkit list` to see the names."
         )
@@ -118,44 +125,31 @@ def _history_error(path: Path) -> UsageError:
     )
 
 
-def _exists(path: Path) -> bool:
-    return path.is_symlink() or path.exists()
-
-
-def _partials(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.glob(f"*{PARTIAL}") if (path / PROGRESS).is_file())
-
-
 def _list_artifact(found: Found, above: Path) -> ListedArtifact:
-    path, manifest = found.path, found.manifest
-    counts: Mapping[str, int] = {} if manifest is None else manifest.counts
-    return ListedArtifact(
-        name=path.relative_to(above).as_posix(),
-        kind="" if manifest is None else manifest.kind,
-        tokenizer="" if manifest is None else manifest.tokenizer.id,
-        counts=counts,
-        bytes=_bytes_of_files(path.iterdir()),
-        modified=_modified_time(path / MANIFEST_FILE),
-        problem=found.problem,
-        private=manifest is not None and manifest.private,
+    manifest = found.manifest
+    if manifest is None:
+        return _list_folder(found.path, above, MANIFEST_FILE, problem=found.problem)
+    return _list_folder(
+        found.path,
+        above,
+        MANIFEST_FILE,
+        kind=manifest.kind,
+        tokenizer=manifest.tokenizer.id,
+        counts=manifest.counts,
+        private=manifest.private,
     )
 
 
-def _list_unfinished(path: Path, above: Path) -> ListedArtifact:
+def _list_folder(path: Path, above: Path, dated: str, **facts: Any) -> ListedArtifact:
+    """Return a folder whose file `dated` has its date."""
+    modified = datetime.fromtimestamp((path / dated).stat().st_mtime, UTC)
     return ListedArtifact(
         name=path.relative_to(above).as_posix(),
-        kind=UNFINISHED,
-        tokenizer="",
-        counts={},
         bytes=_bytes_of_files(path.iterdir()),
-        modified=_modified_time(path / PROGRESS),
+        modified=modified.isoformat(timespec="seconds"),
+        **facts,
     )
 
 
-def _bytes_of_files(files: Iterator[Path] | Sequence[Path]) -> int:
+def _bytes_of_files(files: Iterable[Path]) -> int:
     return sum(file.lstat().st_size for file in files if file.is_file())
-
-
-def _modified_time(file: Path) -> str:
-    seconds = file.stat().st_mtime
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
