@@ -14,11 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ngramkit.basics.errors import (
-    ArtifactError,
-    InputError,
-    NgramkitError,
-)
+from ngramkit.basics.errors import ArtifactError, InputError, NgramkitError
 from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, a_kind
 from ngramkit.basics.models import DEFAULT_MODEL, FILES_OF_MODELS, chosen_model, resolve_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -30,22 +26,11 @@ from ngramkit.drafters.asked import AskedDrafter
 from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.create import make_drafter, require_kind
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, drafter_options
-from ngramkit.drafters.sources import (
-    HISTORY_TOKENS,
-    Given,
-    PastUse,
-    Sources,
-    given_sources,
-)
+from ngramkit.drafters.sources import HISTORY_TOKENS, Given, PastUse, Sources, given_sources
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.opening import open_artifact_folder
-from ngramkit.formats.outputs import (
-    ARTIFACTS,
-    AUTOMATIC,
-    artifacts_in,
-    default_place,
-)
+from ngramkit.formats.outputs import ARTIFACTS, AUTOMATIC, artifacts_in, default_place
 from ngramkit.formats.replacing import BusyError
 from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 from ngramkit.formats.tokens import TokenStore
@@ -77,7 +62,7 @@ class DrafterChoice:
     label: str  # its name in results, with the given options
     spec: DrafterSpec
     tokenizer: TokenizerRecord
-    artifacts: Mapping[str, Any] = field(default_factory=dict)  # opened, by role
+    artifacts: Mapping[str, list[Artifact]] = field(default_factory=dict)  # opened, by role
     past: PastUse | None = None  # None: uses no past requests
     made: Callable[[], Drafter] | None = None  # creates the caller's own drafter
     absent: MissingSourceError | None = None  # the missing artifact
@@ -117,15 +102,11 @@ class DrafterChoice:
 
     @property
     def opened(self) -> list[Artifact]:
-        artifacts: list[Artifact] = []
-        for value in self.artifacts.values():
-            artifacts += value if isinstance(value, list) else [value]
-        return artifacts
+        return [each for several in self.artifacts.values() for each in several]
 
     def places(self, role: str) -> list[str]:
         """Return where the artifacts of a role are."""
-        found = self.artifacts.get(role, [])
-        return [each.where for each in (found if isinstance(found, list) else [found])]
+        return [each.where for each in self.artifacts.get(role, ())]
 
     @property
     def names(self) -> list[str]:
@@ -142,8 +123,11 @@ class DrafterChoice:
         if self.made is not None:
             return require_drafter(self.made())  # type: ignore[no-any-return]
         past = self.past.open(self.tokenizer, forgetful=forgetful) if self.past else None
-        sources = {**self.artifacts, "past": past, "tokenizer": self.tokenizer}
-        return make_drafter(self.spec, sources)
+        sources: dict[str, Any] = {
+            role: found if role == "datastores" else found[0]
+            for role, found in self.artifacts.items()
+        }
+        return make_drafter(self.spec, {**sources, "past": past, "tokenizer": self.tokenizer})
 
     def with_default(self, option: str, value: Any) -> DrafterChoice:
         """Return the choice with an option set, unless it was given or is unknown."""
@@ -212,8 +196,7 @@ def choose(
     else:
         by_role = _find_default_artifacts(spec.name, tokenizer, reporter, load_model)
         _note_small(by_role, reporter)
-    single = {role: found if role == "datastores" else found[0] for role, found in by_role.items()}
-    choice = DrafterChoice(asked.label, spec, tokenizer, single)
+    choice = DrafterChoice(asked.label, spec, tokenizer, by_role)
     for artifact in choice.opened:
         artifact.tokenizer.require(tokenizer, str(artifact.path))
     _note_unused(spec.name, sources, reporter)

@@ -228,10 +228,10 @@ def _open_engine(
         return BatchDrafter(own, DraftConfig(drafter="context", log_steps=0), cost=times)
     past = sources.past
     paths: dict[str, Any] = {
-        role: tuple(str(each.path) for each in given)
-        if isinstance(given, list)
-        else str(given.path)
-        for role, given in choice.artifacts.items()
+        role: tuple(str(each.path) for each in found)
+        if role == "datastores"
+        else str(found[0].path)
+        for role, found in choice.artifacts.items()
     }
     named = None if past.path is None else str(past.path)
     config = DraftConfig(
