@@ -62,7 +62,7 @@ def decode(
     name = the_model(model, out)
     # With --json a conversation is shown on stderr, for the user who types.
     screen = Screen(sys.stderr if out.json else sys.stdout, color=color, bars=out.reporter)
-    talks = prompting.is_conversation
+    talks = prompting.chat and not prompting.prompt and prompting.prompt_file is None
     options = ngramkit.DecodeOptions(
         name,
         drafter=named_drafter(drafter),

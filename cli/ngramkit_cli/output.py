@@ -46,8 +46,14 @@ class Output:
         self.command, self.json = command, json
         self._debug, self._verbosity = debug, verbosity
         self._started = time.perf_counter()
-        self._reporter: QuietReporter | None = None
         self._written = False  # the JSON object
+        self.reporter: QuietReporter  # bars on a terminal, else lines
+        if verbosity < 0:
+            self.reporter = QuietReporter()
+        elif sys.stderr is not None and sys.stderr.isatty():
+            self.reporter = BarReporter()
+        else:
+            self.reporter = LineReporter(self._to_stderr)
 
     def __enter__(self) -> Self:
         self._log = _log_to(self.note, self._verbosity)
@@ -57,14 +63,14 @@ class Output:
     def say(self, *lines: str) -> None:
         """Write to stderr, without control characters and URLs' secrets; nothing with --quiet."""
         if self._verbosity >= 0:
-            self._finish()
+            self.reporter.close()
             self._to_stderr(*map(without_secrets, lines))
 
     def show(self, *lines: str) -> None:
         """Write lines of the result to stdout; nothing with --json."""
         if self.json:
             return
-        self._finish()
+        self.reporter.close()
         for line in lines or ("",):
             screen.write(visible(line))
 
@@ -77,7 +83,7 @@ class Output:
             return
         if self.json or sys.stdin is None or not sys.stdin.isatty():
             raise UsageError(f"cannot {question}: nobody can be asked", "give --yes")
-        self._finish()
+        self.reporter.close()
         self._to_stderr(f"{question}? [y/N]")
         answer = ""
         with suppress(EOFError):
@@ -86,22 +92,11 @@ class Output:
             self._to_stderr("nothing was changed")
             raise typer.Exit(EXIT_FAILED)
 
-    @property
-    def reporter(self) -> QuietReporter:
-        """Bars on a terminal, else lines; nothing with --quiet."""
-        if self._reporter is None:
-            if self._verbosity < 0:
-                self._reporter = QuietReporter()
-            else:
-                on_terminal = sys.stderr is not None and sys.stderr.isatty()
-                self._reporter = BarReporter() if on_terminal else LineReporter(self._to_stderr)
-        return self._reporter
-
     def note(self, text: str) -> None:
         """Write a line above the bars, also with --quiet, without URLs' secrets."""
         text = without_secrets(text)
-        if isinstance(self._reporter, BarReporter):
-            self._reporter.note(text)
+        if isinstance(self.reporter, BarReporter):
+            self.reporter.note(text)
         else:
             self._to_stderr(text)
 
@@ -111,21 +106,17 @@ class Output:
             for part in screen.fit_line(visible(line), sys.stderr):
                 print(part, file=sys.stderr, flush=True)
 
-    def _finish(self, *, whole: bool = True) -> None:
-        if self._reporter is not None:
-            self._reporter.close(whole=whole)
-
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self._started
 
     def result(self, artifact: object = None, **values: Any) -> None:
-        self._finish()
+        self.reporter.close()
         if not self.json:
             return
         path = None if artifact is None else str(artifact)
         head = {"command": self.command, "artifact": path, "seconds": round(self.seconds, 6)}
-        fetched = self._reporter.revisions if self._reporter else {}
+        fetched = self.reporter.revisions
         revisions = {"revisions": fetched} if fetched else {}
         screen.write(json.dumps({**head, **values, **revisions}))
         self._written = True
@@ -142,7 +133,7 @@ class Output:
         self.result(artifact.where, kind=kind, **manifest.counts, bytes=manifest.bytes, **smaller)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._finish(whole=error is None)
+        self.reporter.close(whole=error is None)
         self._log.__exit__(None, None, None)
         if error is None or isinstance(error, (typer.Exit, SystemExit)) or self._debug:
             return

@@ -54,10 +54,6 @@ class PromptOptions:
         ),
     ] = None
 
-    @property
-    def is_conversation(self) -> bool:
-        return self.chat and not self.prompt and self.prompt_file is None
-
     def read(self, model: str, out: Output) -> list[str]:
         """Read the prompts. Raises UsageError for no source or two, InputError for a bad file."""
         if self.prompt and self.prompt_file is not None:
