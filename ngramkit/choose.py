@@ -62,7 +62,7 @@ class DrafterChoice:
     label: str  # its name in results, with the given options
     spec: DrafterSpec
     tokenizer: TokenizerRecord
-    artifacts: Mapping[str, list[Artifact]] = field(default_factory=dict)  # opened, by role
+    artifacts: Mapping[str, list[Any]] = field(default_factory=dict)  # opened Artifacts, by role
     past: PastUse | None = None  # None: uses no past requests
     made: Callable[[], Drafter] | None = None  # creates the caller's own drafter
     absent: MissingSourceError | None = None  # the missing artifact
