@@ -1,27 +1,4 @@
-"""Recipes: build the artifact that artifacts/NAME.toml describes, if it is missing or stale.
-
-    kind = "frozen-table"               datastore, frozen-table or model-bigram
-    summary = "..."                     for people
-    destination = "USER/NAME"           where `--push` puts it
-
-    dedup = "exact"                     exact or minhash: leave out duplicates
-    exclude = ["questions.jsonl"]       leave out documents with texts of these evaluation sets
-
-    [model]                             of the tokenizer, or of a model-bigram
-    id = "vicuna-7b"
-    revision = "main"                   a branch, tag or commit
-    fingerprint = "..."                 expected fingerprint of the tokenizer
-
-    [corpus]                            the options of `ngramkit tokenize`; several
-    name = "openwebtext"                [[corpus]] are mixed
-    weight = 0.3                        the share of its documents to keep
-
-    [parameters]                        of the kind; no default depends on the machine
-
-    [prune]                             prune the artifact, as `ngramkit prune`
-    bytes = "2G"                        maximum size; NAME-whole keeps the unpruned one
-
-Unknown keys are errors.
+"""Recipes: build the artifact that a recipe describes, if it is missing or stale.
 
 recipe.json records a build's resolved commits, fingerprints and parameters, also on the Hub, so any
 machine can compare that copy with the recipe. Builds are byte-identical in any folder, with any
@@ -30,36 +7,24 @@ number of workers.
 
 from __future__ import annotations
 
-import difflib
 import re
 import tempfile
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.errors import (
-    ArtifactError,
-    InputError,
-    UsageError,
-    hint_for_unknown,
-    hub_errors,
-)
+from ngramkit.basics.errors import ArtifactError, InputError, hub_errors
 from ngramkit.basics.kinds import KINDS
-from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import ModelRef
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import counted, size_text
-from ngramkit.basics.untrusted import nests_within, read_json, read_plain
+from ngramkit.basics.untrusted import read_json
 from ngramkit.builders.tasks import Executor, open_executor, require_executor
-from ngramkit.corpus.decontamination import is_evaluation, read_evaluation_texts
-from ngramkit.corpus.deduplication import deduplicate
-from ngramkit.corpus.document import Corpus
-from ngramkit.corpus.open import AnyCorpus, is_artifact, open_corpus
+from ngramkit.corpus.open import AnyCorpus, is_artifact
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import FORMAT_VERSION, build_id, is_private_corpus, read_manifest
@@ -70,78 +35,14 @@ from ngramkit.formats.resumable_writer import recipe_text
 from ngramkit.formats.safetensors import sha256_of
 from ngramkit.gguf.model_folders import find_gguf
 from ngramkit.hub.push import push as upload, require_allow_private
-from ngramkit.remote.fetch import HubName, fetch, silence_client
+from ngramkit.recipe_files import Recipe, read_recipe
+from ngramkit.remote.fetch import fetch, silence_client
 from ngramkit.remote.publishing import build_at, require_out
 from ngramkit.remote.url_cache import fetch_texts, upload_text
 from ngramkit.remote.urls import UrlFolder, as_path, as_url
 
-MAX_BYTES = 1 << 16  # bytes of a recipe
-MAX_DOTS = 1_000  # dots in a line; parsing a dotted key takes quadratic time
-MAX_DEPTH = 8  # levels of tables and lists; [[corpus]] with licenses needs four
-MAX_NUMBER = (1 << 64) - 1  # Python limits the length of printed numbers
-TOP: dict[str, type | tuple[type, ...]] = {
-    "kind": str, "summary": str, "destination": str, "model": dict, "corpus": (dict, list),
-    "parameters": dict, "prune": dict, "dedup": str, "exclude": list,
-}  # fmt: skip
-MODEL = {"id": str, "revision": str, "fingerprint": str}
-CORPUS = {
-    "name": str, "revision": str, "split": str, "column": str, "language": str,
-    "weight": float, "join_turns": bool, "skip_bad": bool, "sample": float, "seed": int,
-    "limit": int, "licenses": list, "exclude": str, "private": bool,
-}  # fmt: skip
-# These defaults must not depend on the machine; those of the commands may.
-PARAMETERS: dict[str, dict[str, Any]] = {
-    "datastore": {"eos": True, "shard_tokens": 1 << 26},
-    "frozen-table": {
-        "eos": True, "leader_len": 1, "leaders": 1 << 20, "follower_len": 3, "followers": 128,
-    },
-    "model-bigram": {
-        "k": 100, "width": 4, "prefix": "none", "extend": "bigram", "dtype": "bfloat16",
-    },
-}  # fmt: skip
 Inputs = dict[str, Any]
 COMMIT = re.compile(r"[0-9a-f]{40}")
-
-
-@dataclass(frozen=True)
-class Recipe:
-    name: str  # of the file and of the artifact's folder
-    folder: Path  # of the file, for relative paths
-    kind: str
-    model: str
-    revision: str | None
-    fingerprint: str | None
-    corpus: list[dict[str, Any]]  # several are mixed
-    parameters: dict[str, Any]
-    summary: str = ""
-    destination: str | None = None
-    prune: int | None = None  # bytes
-    dedup: str | None = None
-    exclude: tuple[str, ...] = ()  # files of evaluation sets
-
-    def open_corpus(self, reporter: Reporter = SILENT) -> AnyCorpus:
-        evaluation = read_evaluation_texts([self.folder / name for name in self.exclude], reporter)
-        parts: list[tuple[Corpus, float | None]] = []
-        for table in self.corpus:
-            options = dict(table)
-            name, weight = options.pop("name"), options.pop("weight", None)
-            if "exclude" in options:
-                options["exclude"] = self._opt_outs(options["exclude"])
-            opened: Any = open_corpus(name, **options, reporter=reporter)
-            parts.append((opened, weight))
-        (first, weight), *others = parts
-        if not others and weight is None:
-            return deduplicate(first, self.dedup, evaluation)
-        mixture: Any = open_corpus([(corpus, 1.0 if w is None else w) for corpus, w in parts])
-        return deduplicate(mixture, self.dedup, evaluation)
-
-    def _opt_outs(self, name: str) -> Path:
-        if is_evaluation(Path(name)):
-            raise InputError(
-                f"recipe {self.name}: corpus.exclude must be a list of opt-outs, got {name}",
-                "name evaluation sets in exclude = [...] above [corpus]",
-            )
-        return self.folder / name
 
 
 @dataclass(frozen=True)
@@ -425,143 +326,3 @@ def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
 def _shorten(value: Any) -> str:
     text = "not given" if value is None else str(value)
     return text if len(text) <= 20 else text[:12] + "..."
-
-
-# Reading a recipe file.
-
-
-def read_recipe(source: str) -> Recipe:
-    """Read a recipe from a path, or by the name of a file in artifacts/.
-
-    Raises InputError for a missing file and invalid keys.
-    """
-    path = _find_recipe(source)
-    raw = read_plain(path, MAX_BYTES, error=InputError)
-    if max(line.count(b".") for line in raw.split(b"\n")) > MAX_DOTS:
-        raise _too_deep(path)
-    try:
-        body = tomllib.loads(raw.decode("utf-8-sig"))
-    except RecursionError as error:
-        raise _too_deep(path) from error
-    except ValueError as error:  # neither TOML nor text, or numbers of thousands of digits
-        raise InputError(f"cannot read {path} as TOML: {error}", "correct that line") from error
-    if not nests_within(body, MAX_DEPTH):
-        raise _too_deep(path)
-    _check_table(path, "", body, TOP, required=("kind", "model"))
-    kind = body["kind"]
-    if kind not in PARAMETERS:
-        raise InputError(f"{path}: kind must be one of {', '.join(PARAMETERS)}, got {kind!r:.80}")
-    defaults = PARAMETERS[kind]
-    types = {name: type(value) for name, value in defaults.items()}
-    model, parameters = body["model"], body.get("parameters", {})
-    corpora = body.get("corpus", {})
-    corpora = corpora if isinstance(corpora, list) else [corpora]
-    _check_table(path, "model.", model, MODEL, required=("id",))
-    _check_table(path, "parameters.", parameters, types)
-    if not corpora or not all(isinstance(table, dict) for table in corpora):
-        raise InputError(f"{path}: corpus must be [corpus] or [[corpus]], got {corpora!r:.80}")
-    for table in corpora:
-        if KINDS[kind].of_model:
-            _check_table(path, "corpus.", table, {})
-        else:
-            _check_table(path, "corpus.", table, CORPUS, required=("name",))
-    return Recipe(
-        name=path.stem,
-        folder=path.parent,
-        kind=kind,
-        model=model["id"],
-        revision=model.get("revision"),
-        fingerprint=model.get("fingerprint"),
-        corpus=corpora,
-        parameters={**defaults, **parameters},
-        summary=body.get("summary", ""),
-        destination=_destination(path, body),
-        prune=_bytes_of_prune(path, kind, body),
-        dedup=body.get("dedup"),
-        exclude=_evaluation_sets(path, body.get("exclude", [])),
-    )
-
-
-def _too_deep(path: Path) -> InputError:
-    return InputError(
-        f"cannot read {path}: it nests too deeply", "write each value on a separate line"
-    )
-
-
-def _evaluation_sets(path: Path, names: list[str]) -> tuple[str, ...]:
-    for name in names:
-        if not is_evaluation(Path(name)):
-            raise InputError(f"{path}: exclude must name .jsonl files, got {name!r:.80}")
-    return tuple(names)
-
-
-def _destination(path: Path, body: Mapping[str, Any]) -> str | None:
-    if "destination" not in body:
-        return None
-    try:
-        return HubName.to_push(body["destination"])
-    except UsageError as error:
-        raise InputError(f"cannot read destination of {path}: {error}", error.hint) from error
-
-
-def _bytes_of_prune(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
-    if "prune" not in body:
-        return None
-    _check_table(path, "prune.", body["prune"], {"bytes": (str, int)}, required=("bytes",))
-    if KINDS[kind].of_model:
-        raise InputError(f"cannot prune a {kind}, as {path} asks", "leave out [prune]")
-    try:
-        return parse_size(str(body["prune"]["bytes"]))
-    except UsageError as error:
-        raise InputError(f"cannot read prune.bytes of {path}: {error}", error.hint) from error
-
-
-def _find_recipe(source: str) -> Path:
-    given, named = Path(source), ARTIFACTS / f"{source}.toml"
-    if given.suffix == ".toml" and given.is_file():
-        return given
-    if named.is_file():
-        return named
-    names = sorted(path.stem for path in ARTIFACTS.glob("*.toml"))
-    where = f"give a file: {ARTIFACTS}/ has no recipe"
-    raise InputError(
-        f"unknown recipe {source!r}", hint_for_unknown(given.stem, names) if names else where
-    )
-
-
-def _check_table(
-    path: Path,
-    where: str,
-    table: Mapping[str, Any],
-    allowed: Mapping[str, type | tuple[type, ...]],
-    required: tuple[str, ...] = (),
-) -> None:
-    for key, value in table.items():
-        if key not in allowed:
-            near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.4)
-            known = ", ".join(allowed) or "none here"
-            hint = f"did you mean {where}{near[0]}?" if near else f"known: {known}"
-            raise InputError(f"unknown key {where}{key} in {path}", hint)
-        wanted = allowed[key]
-        number = wanted is float and type(value) is int
-        kinds = wanted if isinstance(wanted, tuple) else (wanted,)
-        if type(value) is int and abs(value) > MAX_NUMBER:
-            raise InputError(f"{path}: {where}{key} must be a smaller number")
-        if wanted is list and isinstance(value, list):
-            for name in value:
-                if not isinstance(name, str):
-                    raise InputError(f"{path}: {where}{key} must be strings, got {name!r:.80}")
-        if value == "":
-            raise InputError(f"{path}: {where}{key} must not be empty", "leave it out")
-        if type(value) not in kinds and not number:
-            raise InputError(
-                f"{path}: {where}{key} must be {_type_name(kinds[0])}, got {value!r:.80}"
-            )
-    for key in required:
-        if key not in table:
-            raise InputError(f"{path} must have {where}{key}", "add it")
-
-
-def _type_name(kind: type) -> str:
-    names = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
-    return names.get(kind, "a table" if kind is dict else "a list")

@@ -190,7 +190,7 @@ def _prose(text: str) -> str:
 
 def recipe_keys() -> str:
     """Return the keys of a recipe, from the module that reads them."""
-    from ngramkit import recipes
+    from ngramkit import recipe_files as recipes
 
     keys = textwrap.dedent((recipes.__doc__ or "").split("\n\n", 1)[1].split("Unknown keys")[0])
     shape = f"```text\n{keys.rstrip()}\n```"

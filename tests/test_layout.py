@@ -24,11 +24,12 @@ FLOORS = [
     ["formats"],
     ["gguf", "remote"],
     ["corpus", "drafters"],
-    ["budget", "builders", "catalog", "default_artifacts", "demo", "hub", "inspection", "logs"],
+    ["budget", "builders", "catalog", "default_artifacts", "demo", "hub", "inspection", "logs",
+     "recipe_files"],
     ["choose", "engines", "exchange"],
     ["decode"],
     ["evaluate", "recipes", "warming"],
-]
+]  # fmt: skip
 HEAVY = {
     "torch", "transformers", "datasets", "numba", "pyarrow", "matplotlib", "huggingface_hub",
     "numpy", "tokenizers", "scipy",

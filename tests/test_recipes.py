@@ -11,10 +11,11 @@ import pytest
 from command_lines import run_here
 from hub_standin import TOKEN
 
-from ngramkit import recipes
+from ngramkit import recipe_files
 from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.formats.manifest import read_manifest
-from ngramkit.recipes import build_resolved as build, judge_staleness, read_recipe, resolve
+from ngramkit.recipe_files import read_recipe
+from ngramkit.recipes import build_resolved as build, judge_staleness, resolve
 
 SHIPPED = sorted((Path(__file__).parents[1] / "artifacts").glob("*.toml"))
 DATASTORE = """
@@ -163,7 +164,7 @@ def test_keys_that_are_missing(tmp_path, left_out):
 
 
 def test_a_misspelt_name_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(recipes, "ARTIFACTS", SHIPPED[0].parent)
+    monkeypatch.setattr(recipe_files, "ARTIFACTS", SHIPPED[0].parent)
     assert read_recipe("demo").kind == "datastore"
     with pytest.raises(InputError) as caught:
         read_recipe("demos")

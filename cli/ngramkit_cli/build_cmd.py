@@ -230,7 +230,7 @@ def build(
 
     Example: ngramkit build demo --check
     """
-    from ngramkit.recipes import read_recipe
+    from ngramkit.recipe_files import read_recipe
 
     opened = [read_recipe(name) for name in recipes]  # read all before building any
     options: dict[str, Any] = {

@@ -17,7 +17,8 @@ from forked import in_child
 from attacks.file_mutations import damage
 from attacks.mutations import NUMBERS
 from ngramkit.basics.errors import NgramkitError
-from ngramkit.recipes import MAX_BYTES, build as build_recipe, read_recipe
+from ngramkit.recipe_files import MAX_BYTES, read_recipe
+from ngramkit.recipes import build as build_recipe
 
 from . import tally
 

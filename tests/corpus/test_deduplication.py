@@ -23,7 +23,7 @@ from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.build_command import build_command
 from ngramkit.formats.card import artifact_card
-from ngramkit.recipes import read_recipe
+from ngramkit.recipe_files import read_recipe
 
 LONG = " ".join(f"word{i}" for i in range(40))
 SHORT = "Compose an engaging travel blog post!"

@@ -14,7 +14,7 @@ import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.formats.history import History, copy_of
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.recipes import read_recipe
+from ngramkit.recipe_files import read_recipe
 
 RECORD = TokenizerRecord("small", 100, "f" * 64, 1)
 
