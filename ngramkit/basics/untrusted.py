@@ -165,11 +165,10 @@ def read_json(
     path: Path,
     *,
     strict: bool = False,
-    most_bytes: int = LIMITS.json_bytes,
     error: type[InputError] = ArtifactError,
     hint: str = TRY_AGAIN,
 ) -> Any:
-    raw = read_plain(path, most_bytes, error=error, hint=hint)
+    raw = read_plain(path, LIMITS.json_bytes, error=error, hint=hint)
     return parse_json(raw, str(path), strict=strict, error=error, hint=hint)
 
 

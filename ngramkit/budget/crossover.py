@@ -24,7 +24,6 @@ def gain_of_drafts(
     requests: int,
     length: int,
     acceptance: float = ASSUMED_ACCEPTANCE,
-    context: float = ASSUMED_CONTEXT,
 ) -> Gain:
     """Return what drafts of at most `length` tokens gain for `requests` at once.
 
@@ -32,7 +31,8 @@ def gain_of_drafts(
     """
     chances = np.repeat(acceptance ** np.arange(1.0, length + 1), requests)
     written = requests + np.concatenate([[0.0], np.cumsum(chances)])
-    spent = times.times(requests + np.arange(len(written), dtype=np.float64), requests, context)
+    tokens = requests + np.arange(len(written), dtype=np.float64)
+    spent = times.times(tokens, requests, ASSUMED_CONTEXT)
     rates = written / spent
     best = int(np.argmax(rates))
     return Gain(best / requests, float(rates[best] / rates[0]), float(rates[-1] / rates[0]))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.errors import UsageError
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import Message
@@ -20,6 +20,7 @@ from ngramkit.decode.prompts import (
     chat_ids,
     choose_chat_template,
     first_messages,
+    require_fits,
     require_prompt,
 )
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
@@ -140,7 +141,10 @@ class Conversation:
         require_prompt(text)
         messages = [*self.messages, Message("user", text)]
         prompt = chat_ids(self.model.tokenizer, self.template, messages)
-        self._require_room(prompt)
+        require_fits(
+            prompt, self.model.name, self.model.context,
+            what="the conversation", hint="begin another one",
+        )  # fmt: skip
         decoder = self._decoder.numbered(self._turns)
         self._turns += 1
         if self._drafter is None:
@@ -171,15 +175,6 @@ class Conversation:
             "artifacts": list(self.drafter.names),
             "template": self.template.name,
         }
-
-    def _require_room(self, prompt: TokenArray) -> None:
-        context = self.model.context
-        if context is not None and len(prompt) >= context:
-            raise InputError(
-                f"the conversation must be shorter than the {context:,} tokens of the context of "
-                f"{self.model.name}, got {len(prompt):,}",
-                "begin another one",
-            )
 
     def _rewind(self, prompt: TokenArray) -> tuple[ResumableVerifier, int]:
         """Return the verifier, rewound to its common beginning with the prompt, and its length.

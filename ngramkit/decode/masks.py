@@ -34,11 +34,6 @@ def ancestor_mask(parents: TokenArray) -> npt.NDArray[np.bool_]:
     return seen
 
 
-def depths_of_rows(seen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    counts: npt.NDArray[np.int64] = seen.sum(-1)
-    return counts - 1
-
-
 class TreeMasks:
     def __init__(self, config: Any, dtype: torch.dtype, device: torch.device) -> None:
         self.window: int | None = getattr(config, "sliding_window", None)
@@ -52,7 +47,8 @@ class TreeMasks:
         `length` tokens are in the cache. Models with several layer types get a dict of masks.
         """
         seen = ancestor_mask(parents)
-        positions = torch.from_numpy(depths_of_rows(seen) + length).to(self._device)
+        depths = seen.sum(-1) - 1
+        positions = torch.from_numpy(depths + length).to(self._device)
         additive = torch.from_numpy(np.where(seen, np.float32(0), np.float32(self._blocked)))
         shape = (1, 1, len(seen), length + len(seen))
         full = torch.zeros(shape, dtype=self._dtype, device=self._device)

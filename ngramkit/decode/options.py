@@ -163,23 +163,15 @@ class DecodeOptions:
             )
 
     def _check_drafter(self) -> None:
-        name: str | None = None
-        if isinstance(self.drafter, str):
-            name = DrafterSpec.parse(self.drafter).name
-        elif self.drafter is not None:
-            given: Any = self.drafter  # `generate` takes one per row
-            for each in given if isinstance(given, list | tuple) else [given]:
-                if isinstance(each, str):
-                    DrafterSpec.parse(each)
-                else:
-                    require_drafter(each, or_maker=True)
         require_list("references", self.references)
-        if not len(self.references):
-            return
-        if name is not None:
-            require_references(name)
-        elif hasattr(self.drafter, "draft"):  # a drafter or its class
-            require_references(self.drafter)
+        given: Any = () if self.drafter is None else self.drafter  # `generate` takes one per row
+        for each in given if isinstance(given, list | tuple) else [given]:
+            if isinstance(each, str):
+                each = DrafterSpec.parse(each).name
+            else:
+                require_drafter(each, or_maker=True)
+            if len(self.references) and (isinstance(each, str) or hasattr(each, "draft")):
+                require_references(each)
 
     @property
     def sampling(self) -> Sampling:

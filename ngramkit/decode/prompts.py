@@ -69,7 +69,13 @@ def chat_ids(
 
 
 def require_fits(
-    prompt: TokenArray, model: str, context: int | None, vocabulary: int | None = None
+    prompt: TokenArray,
+    model: str,
+    context: int | None,
+    vocabulary: int | None = None,
+    *,
+    what: str = "prompt",
+    hint: str = "shorten the prompt",
 ) -> None:
     """Raise UsageError for an empty prompt, int32[n], InputError for one that does not fit.
 
@@ -79,9 +85,9 @@ def require_fits(
         raise UsageError("prompt must not be empty", "give at least one token of text")
     if context is not None and len(prompt) >= context:
         raise InputError(
-            f"prompt must be shorter than the context of {model}, {context:,} tokens, got "
+            f"{what} must be shorter than the context of {model}, {context:,} tokens, got "
             f"{len(prompt):,}",
-            "shorten the prompt",
+            hint,
         )
     if vocabulary is not None and int(prompt.max()) >= vocabulary:
         raise InputError(

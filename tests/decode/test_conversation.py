@@ -122,7 +122,7 @@ def test_a_full_context_is_an_error_and_changes_nothing(demo):
     conversation = talk(LanguageModel("small", small, demo.tokenizer))
     conversation.ask("a b")
     said = list(conversation.messages)
-    with pytest.raises(InputError, match="96 tokens of the context of small"):
+    with pytest.raises(InputError, match="context of small, 96 tokens"):
         conversation.ask("x " * 200)
     assert conversation.messages == said
     messages = [*said, Message("user", "c")]
