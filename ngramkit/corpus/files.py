@@ -124,10 +124,11 @@ class FileSource(DocumentSource):
 
     @cached_property
     def _ends(self) -> list[int]:
-        """The cumulative sizes in bytes."""
-        return list(accumulate(self._sizes()))
+        return list(accumulate(self.sizes))
 
-    def _sizes(self) -> Iterator[int]:
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The bytes of each file, 0 if unknown."""
         raise NotImplementedError
 
     @property
@@ -143,23 +144,25 @@ class FileSource(DocumentSource):
         raise NotImplementedError
 
     def stream(self, part: int) -> AbstractContextManager[IO[bytes]]:
-        """Open a file. Raises as reading it."""
+        """Open a file. Raises InputError or NetworkError while it is open, too."""
         raise NotImplementedError
 
-    def _rows(self, part: int, path: Path, raw: IO[bytes], size: int) -> Iterator[Row]:
-        kind, reading, begin = reader_suffix(path), self.reading, self._ends[part] - size
-        reading = replace(reading, max_whole=MAX_RATIO * max(size, reading.max_document))
-        tells = iter(raw.tell, -1) if raw.seekable() else repeat(0)
-        places = row_places(path, raw) or tells
-        with open_unpacked(path, raw) as file:
-            if self.groups is None:
-                rows = READERS[kind](path, file, reading)
-            else:
-                rows = read_parquet(path, file, reading, range(*self.groups))
-            for row in rows:
-                self.reached_bytes[0] = begin + min(next(places, size), size)
-                yield row
-        self.reached_bytes[0] = begin + size
+    def rows(self, part: int) -> Iterator[Row]:
+        path, size, end = self.path(part), self.sizes[part], self._ends[part]
+        most = MAX_RATIO * max(size, self.reading.max_document)
+        reading = replace(self.reading, max_whole=most)
+        with self.stream(part) as raw:
+            tells = iter(raw.tell, -1) if raw.seekable() else repeat(0)
+            places = row_places(path, raw) or tells
+            with open_unpacked(path, raw) as file:
+                if self.groups is None:
+                    rows = READERS[reader_suffix(path)](path, file, reading)
+                else:
+                    rows = read_parquet(path, file, reading, range(*self.groups))
+                for row in rows:
+                    self.reached_bytes[0] = end - size + min(next(places, size), size)
+                    yield row
+        self.reached_bytes[0] = end
 
 
 def require_columns(paths: Sequence[Path], reading: ReaderOptions, name: str) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
@@ -16,7 +17,6 @@ from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import open_stream
 from ngramkit.corpus import unpacking
-from ngramkit.corpus.document import Row
 from ngramkit.corpus.files import (
     ABOUT,
     DESCRIPTIONS,
@@ -64,11 +64,20 @@ class LocalSource(FileSource):
     def path(self, part: int) -> Path:
         return self.paths[part]
 
-    def stream(self, part: int) -> IO[bytes]:
-        return open_stream(self.paths[part])
+    @contextmanager
+    def stream(self, part: int) -> Iterator[IO[bytes]]:
+        path = self.paths[part]
+        try:
+            with open_stream(path) as raw:
+                yield raw
+        except unpacking.ERRORS as error:
+            raise unpacking.damaged_file(str(path), error) from error
+        except FileNotFoundError as error:
+            raise InputError(f"cannot read {path}: it was removed", "check the path") from error
 
-    def _sizes(self) -> Iterator[int]:
-        return (path.stat().st_size if path.exists() else 0 for path in self.paths)
+    @cached_property
+    def sizes(self) -> list[int]:
+        return [path.stat().st_size if path.exists() else 0 for path in self.paths]
 
     def choose(self, parts: Sequence[int]) -> Self:
         names, paths = [self.names[i] for i in parts], [self.paths[i] for i in parts]
@@ -101,16 +110,6 @@ class LocalSource(FileSource):
     def record(self) -> dict[str, Any]:
         files = {"files": len(self.paths), "sha256": self.digest}
         return {**self.facts, **files, **self.reading.record()}
-
-    def rows(self, part: int) -> Iterator[Row]:
-        path = self.paths[part]
-        try:
-            with path.open("rb") as raw:
-                yield from self._rows(part, path, raw, path.stat().st_size)
-        except unpacking.ERRORS as error:
-            raise unpacking.damaged_file(str(path), error) from error
-        except FileNotFoundError as error:
-            raise InputError(f"cannot read {path}: it was removed", "check the path") from error
 
 
 def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILENT) -> LocalSource:

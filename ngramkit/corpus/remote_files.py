@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Self
 
 from ngramkit.basics.errors import InputError, storage_errors
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.corpus import unpacking
-from ngramkit.corpus.document import Row
 from ngramkit.corpus.files import (
     ABOUT,
     DESCRIPTIONS,
@@ -66,8 +66,9 @@ class RemoteSource(FileSource):
     def size(self) -> int | None:
         return super().size if all(isinstance(f.get("size"), int) for f in self.files) else None
 
-    def _sizes(self) -> Iterator[int]:
-        return (int(file.get("size") or 0) for file in self.files)
+    @cached_property
+    def sizes(self) -> list[int]:
+        return [int(file.get("size") or 0) for file in self.files]
 
     def choose(self, parts: Sequence[int]) -> Self:
         return replace(self, files=[self.files[i] for i in parts])
@@ -79,11 +80,6 @@ class RemoteSource(FileSource):
         lines = [json.dumps(_file_version(file), sort_keys=True) for file in self.files]
         digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
         return {"files": len(self.files), "listing": digest, **self.reading.record()}
-
-    def rows(self, part: int) -> Iterator[Row]:
-        size = self.files[part].get("size")
-        with self.stream(part) as raw:
-            yield from self._rows(part, self.path(part), raw, size if isinstance(size, int) else 0)
 
 
 def remote_source(url: str, reading: ReaderOptions, reporter: Reporter = SILENT) -> RemoteSource:

@@ -102,25 +102,22 @@ def _read_entry(item: Any) -> HubArtifact | None:
 def _parse_card(item: Mapping[str, Any], facts: Any) -> HubArtifact:
     if not isinstance(facts, Mapping):
         raise TypeError(f"`{HUB_TAG}` must be a table")
-    return HubArtifact(
-        id=_tag_text("id", item["id"]),
-        kind=_tag_text("kind", facts.get("kind")),
-        tokenizer=_tag_text("tokenizer", facts.get("tokenizer")),
-        fingerprint=_tag_text("fingerprint", facts.get("fingerprint", "")),
-        vocabulary=_tag_count("vocabulary", facts.get("vocabulary", 0)),
-        bytes=_tag_count("bytes", facts.get("bytes", 0)),
-        revision=_tag_text("sha", item.get("sha") or ""),
-        downloads=_tag_count("downloads", item.get("downloads") or 0),
-    )
-
-
-def _tag_text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or len(value) > LIMITS.card_text or not value.isprintable():
-        raise ValueError(f"its {name} must be short printable text, got {repr(value)[:40]}")
-    return value
-
-
-def _tag_count(name: str, value: Any) -> int:
-    if not whole_number(value):
-        raise ValueError(f"its {name} must be a whole number, got {repr(value)[:40]}")
-    return int(value)
+    texts = {
+        "id": item["id"],
+        "kind": facts.get("kind"),
+        "tokenizer": facts.get("tokenizer"),
+        "fingerprint": facts.get("fingerprint", ""),
+        "revision": item.get("sha") or "",
+    }
+    counts = {
+        "vocabulary": facts.get("vocabulary", 0),
+        "bytes": facts.get("bytes", 0),
+        "downloads": item.get("downloads") or 0,
+    }
+    for name, text in texts.items():
+        if not isinstance(text, str) or len(text) > LIMITS.card_text or not text.isprintable():
+            raise ValueError(f"its {name} must be short printable text, got {repr(text)[:40]}")
+    for name, count in counts.items():
+        if not whole_number(count):
+            raise ValueError(f"its {name} must be a whole number, got {repr(count)[:40]}")
+    return HubArtifact(**texts, **counts)
