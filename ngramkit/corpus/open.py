@@ -44,7 +44,7 @@ from ngramkit.corpus.remote_files import remote_source
 from ngramkit.corpus.rows import ReaderOptions
 from ngramkit.corpus.selection import Selection, read_exclusions, require_weight
 from ngramkit.corpus.stdlib import DEFAULT_SPLIT, stdlib_split
-from ngramkit.corpus.texts import ANY_SIZE, TEXTS_NAME as TEXTS, Spool, Spooling, Texts, read_texts
+from ngramkit.corpus.texts import ANY_SIZE, TEXTS_NAME as TEXTS, Spool, Texts, read_texts
 from ngramkit.corpus.unpacking import MAX_DOCUMENT
 from ngramkit.formats.manifest import MANIFEST_FILE
 from ngramkit.remote.fetch import is_hub_name
@@ -271,14 +271,14 @@ def _open_texts(
     # They are in memory already, so a bound on a document is pointless.
     rows = read_texts(texts, name, replace(options.reading, max_document=ANY_SIZE))
     with tempfile.TemporaryFile() as file:
-        spool = Spool(file)
-        whole = Corpus(Spooling(name, rows, spool), selection, max_document=ANY_SIZE)
+        spool = Spool(name, rows, file)
+        whole = Corpus(spool, selection, max_document=ANY_SIZE)
         # The limit counts documents after deduplication.
         read = whole if selection.limit is None else deduplicate(whole, options.dedup, evaluation)
         reporter.stage(f"reading {name}", selection.limit, "documents")
         for _ in read.documents():
             reporter.advance(1)
-        source = spool.source(name, skip_bad=options.skip_bad)
+        source = spool.finish(skip_bad=options.skip_bad)
     if not source.parts:
         hint = "Give a new generator if this one was read before."
         raise InputError(f"cannot read {name}: it has no text", hint, option="corpus")

@@ -106,29 +106,26 @@ def read_parquet(
     import pyarrow.parquet as pq
 
     try:
-        schema = pq.read_schema(file)
-        if reading.column is None and holds_traces(schema.names):
-            yield from session_rows(_session_table(path, file, groups, reading), reading)
+        table = pq.ParquetFile(file)
+        if reading.column is None and holds_traces(table.schema_arrow.names):
+            yield from session_rows(_session_table(path, table, groups, reading), reading)
             return
-        maker = RowMaker.of(Columns.of_schema(schema), str(path), reading)
+        maker = RowMaker.of(Columns.of_schema(table.schema_arrow), str(path), reading)
         # As dictionaries, so that a value that occurs a million times is in memory once.
-        folded = pq.ParquetFile(file, read_dictionary=_text_paths(pq.read_metadata(file)))
+        folded = pq.ParquetFile(file, read_dictionary=_text_paths(table.metadata))
         at_once = _rows_at_once(folded.metadata, reading.max_document)
         sizes = [folded.metadata.row_group(i).num_rows for i in range(folded.num_row_groups)]
         for group in range(len(sizes)) if groups is None else groups:
-            batches = _group_batches(file, folded, group, maker.columns, at_once)
+            batches = _group_batches(table, folded, group, maker.columns, at_once)
             yield from table_rows(path, maker, batches, reading, first=sum(sizes[:group]))
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise damaged_table(path, error) from error
 
 
 def _session_table(
-    path: Path, file: IO[bytes], groups: Sequence[int] | None, reading: ReaderOptions
+    path: Path, table: Any, groups: Sequence[int] | None, reading: ReaderOptions
 ) -> Iterator[tuple[str, Any]]:
     """Yield the sessions of a table, one at a time."""
-    import pyarrow.parquet as pq
-
-    table = pq.ParquetFile(file)
     columns = [name for name in TRACE_COLUMNS if name in table.schema_arrow.names]
     chosen = None if groups is None else list(groups)
     for number, batch in enumerate(table.iter_batches(1, row_groups=chosen, columns=columns)):
@@ -136,11 +133,10 @@ def _session_table(
 
 
 def _group_batches(
-    file: IO[bytes], folded: Any, group: int, columns: list[str], many: int
+    table: Any, folded: Any, group: int, columns: list[str], many: int
 ) -> Iterator[Any]:
     """Yield a row group's batches; lists of dictionaries cannot span two."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     begun = False
     try:
@@ -151,7 +147,7 @@ def _group_batches(
         if begun or "DictAccumulator" not in str(error):
             raise
         # Delta encoding, which cannot become a dictionary; row by row, as a value may be huge.
-        yield from pq.ParquetFile(file).iter_batches(1, row_groups=[group], columns=columns)
+        yield from table.iter_batches(1, row_groups=[group], columns=columns)
 
 
 def _text_paths(footer: Any) -> list[str]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from ngramkit.basics.errors import BadRecordError
-from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.agent_sessions.read import is_session
 from ngramkit.corpus.agent_sessions.rows import session_rows
 from ngramkit.corpus.arrow_tables import read_arrow
@@ -19,7 +18,7 @@ from ngramkit.corpus.csv_tables import read_separated
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.json_records import is_document
 from ngramkit.corpus.parquet_tables import read_parquet
-from ngramkit.corpus.rows import MAX_ROW_VALUES, ReaderOptions, make_or_skip, record_rows
+from ngramkit.corpus.rows import ReaderOptions, make_or_skip, parse_record, record_rows
 from ngramkit.corpus.unpacking import WIDE, non_blank_lines, read_whole
 
 SESSION_RECORDS = 20  # inspected to recognise a session of an agent
@@ -79,12 +78,12 @@ def read_json_records(
     head = file.read(JSON_HEAD_BYTES)
     if _is_document(path, head, usually_document):
         raw = read_whole(file, reading.max_whole, str(path), head)
-        return _json_rows(_list_records(_parse_record(raw, str(path)), str(path)), reading)
+        return _json_rows(_list_records(parse_record(raw, str(path)), str(path)), reading)
 
     def records() -> Iterator[tuple[str, Any]]:
         for number, line in non_blank_lines(file, reading.max_document, str(path), head=head):
             where = f"{path}, line {number}"
-            yield where, _parse_record(line, where)
+            yield where, parse_record(line, where)
 
     return _json_rows(records(), reading)
 
@@ -113,15 +112,6 @@ def _list_records(body: Any, where: str) -> Iterator[tuple[str, Any]]:
         return iter([(where, body)])
     listed = enumerate(body if isinstance(body, list) else [body])
     return ((f"{where}, record {number}", record) for number, record in listed)
-
-
-def _parse_record(raw: bytes, where: str) -> Any:
-    """Return the parsed record, or the BadRecordError."""
-    hint = "mend it, or drop it"
-    try:
-        return parse_json(raw, where, most_values=MAX_ROW_VALUES, error=BadRecordError, hint=hint)
-    except BadRecordError as error:
-        return error
 
 
 READERS: dict[str, Reader] = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ngramkit.basics.errors import BadRecordError, InputError
+from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.agent_sessions.transcript import Copies
 from ngramkit.corpus.columns import Columns, choose_text_column, list_columns
 from ngramkit.corpus.document import Row
@@ -125,6 +126,15 @@ def _texts_of_value(value: Any) -> tuple[str, ...]:
         return ()
     values = [value] if isinstance(value, str) else value
     return tuple(str(entry) for entry in values if entry)
+
+
+def parse_record(raw: bytes | str, where: str) -> Any:
+    """Return the parsed record, or the BadRecordError."""
+    hint = "mend it, or drop it"
+    try:
+        return parse_json(raw, where, most_values=MAX_ROW_VALUES, error=BadRecordError, hint=hint)
+    except BadRecordError as error:
+        return error
 
 
 def record_rows(records: Iterable[tuple[str, Any]], reading: ReaderOptions) -> Iterator[Row]:

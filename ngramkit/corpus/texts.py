@@ -181,25 +181,34 @@ def _require_no_column(reading: ReaderOptions, name: str) -> None:
 # The temporary file.
 
 
-class Spool:
-    def __init__(self, file: IO[bytes]) -> None:
+class Spool(DocumentSource):
+    """A source that copies the rows that are read from it to a temporary file; read it once."""
+
+    parts = 1
+
+    def __init__(self, name: str, unread: Iterator[Row], file: IO[bytes]) -> None:
         import pyarrow as pa
 
-        self._file = file
+        self.id, self._unread, self._file = name, unread, file
         options = pa.ipc.IpcWriteOptions(compression="zstd")
         self._writer = pa.ipc.new_file(self._file, spool_schema(), options=options)
         self._rows: list[dict[str, Any]] = []
         self._characters = self._texts = 0
         self._digest = hashlib.sha256()
 
-    def add(self, row: Row) -> None:
-        self._rows.append(row._asdict())
-        pinned = None if row.bad else [row.texts, row.licenses, row.repository]
-        self._digest.update(f"{json.dumps(pinned)}\n".encode())
-        self._texts += len(row.texts)
-        self._characters += sum(map(len, row.texts))
-        if self._characters >= BATCH_CHARACTERS or len(self._rows) == BATCH_ROWS:
-            self._flush()
+    def record(self) -> dict[str, Any]:
+        return {}
+
+    def rows(self, part: int) -> Iterator[Row]:
+        for row in self._unread:
+            self._rows.append(row._asdict())
+            pinned = None if row.bad else [row.texts, row.licenses, row.repository]
+            self._digest.update(f"{json.dumps(pinned)}\n".encode())
+            self._texts += len(row.texts)
+            self._characters += sum(map(len, row.texts))
+            if self._characters >= BATCH_CHARACTERS or len(self._rows) == BATCH_ROWS:
+                self._flush()
+            yield row
 
     def _flush(self) -> None:
         import pyarrow as pa
@@ -207,14 +216,14 @@ class Spool:
         self._writer.write_batch(pa.RecordBatch.from_pylist(self._rows, spool_schema()))
         self._rows, self._characters = [], 0
 
-    def source(self, name: str, *, skip_bad: bool) -> SpooledTexts:
+    def finish(self, *, skip_bad: bool) -> SpooledTexts:
         """Finish the file and open its rows; the caller may close it."""
         if self._rows:
             self._flush()
         self._writer.close()
         self._file.flush()
         mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        return SpooledTexts.of(mapped, name, self._texts, self._digest.hexdigest(), skip_bad)
+        return SpooledTexts.of(mapped, self.id, self._texts, self._digest.hexdigest(), skip_bad)
 
 
 @dataclass(frozen=True)
@@ -258,21 +267,3 @@ class SpooledTexts(DocumentSource):
         for begin in range(0, batch.num_rows, OBJECT_ROWS):
             for row in batch.slice(begin, OBJECT_ROWS).to_pylist():
                 yield Row(tuple(row.pop("texts")), tuple(row.pop("licenses")), **row)
-
-
-@dataclass(frozen=True)
-class Spooling(DocumentSource):
-    """A source that copies its rows to `spool`; can be read once."""
-
-    id: str
-    unread: Iterator[Row]
-    spool: Spool
-    parts: int = 1
-
-    def record(self) -> dict[str, Any]:
-        return {}
-
-    def rows(self, part: int) -> Iterator[Row]:
-        for row in self.unread:
-            self.spool.add(row)
-            yield row

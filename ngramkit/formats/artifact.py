@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -42,6 +43,8 @@ Layout = Mapping[str, tuple[tuple[str, ...], int]]
 # A part of a check: returns a line for each invariant, or raises ArtifactError.
 Part = Callable[[], list[str]]
 
+TABLE = "table.safetensors"
+IDS = ("uint16", "uint32")  # the dtypes of ids, of which the vocabulary decides one
 SHARDS = re.compile(r"shard-\d{5,}\.safetensors")
 LOG = logging.getLogger("ngramkit")
 
@@ -145,6 +148,10 @@ class Artifact(ABC):
             raise ArtifactError(f"cannot read {name} of {self.path}: its manifest does not list it")
         arrays = self._opened.get(name) or self._open_file(name)
         require_layout(self.path / name, arrays, layout)
+        width = token_dtype(self.tokenizer.vocabulary)
+        for array, (dtypes, _) in layout.items():
+            fits = dtypes is not IDS or arrays[array].dtype == width
+            require(fits, self.path / name, f"ids are not {width}")
         return arrays
 
     def _open_file(self, name: str) -> dict[str, Array]:
@@ -166,9 +173,27 @@ class Artifact(ABC):
     def parts(self) -> list[Part]:
         """Return the checks of all invariants. They may run on threads, in any order."""
 
-    def check(self) -> Iterator[str]:
-        for part in self.parts():
-            yield from part()
+
+class TableArtifact(Artifact):
+    """An artifact of one file. The arrays of `layout` are its attributes."""
+
+    data_files = re.compile(re.escape(TABLE))
+    layout: ClassVar[Layout]
+
+    def __getattr__(self, name: str) -> Array:
+        if name not in self.layout:
+            raise AttributeError(name=name, obj=self)
+        return self.table[name]
+
+    @cached_property
+    def table(self) -> dict[str, Array]:
+        arrays = self.arrays(TABLE, self.layout)
+        self.require_lengths(arrays)
+        return arrays
+
+    @abstractmethod
+    def require_lengths(self, arrays: Mapping[str, Array]) -> None:
+        """Raise ArtifactError if the arrays' lengths do not fit each other or the manifest."""
 
 
 def require_one_tokenizer(artifacts: Sequence[Artifact]) -> None:

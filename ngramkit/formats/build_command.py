@@ -13,15 +13,8 @@ from ngramkit.basics.kinds import KINDS
 from ngramkit.formats.manifest import Manifest
 
 MODEL_OPTIONS = ("k", "width", "extend", "prefix", "rule", "dtype")
-# Corpus record key: command-line option.
-CORPUS_OPTIONS = {
-    "revision": "--revision",
-    "split": "--split",
-    "column": "--column",
-    "sample": "--sample",
-    "seed": "--seed",
-    "limit": "--limit",
-}
+# Keys of a corpus record that are command-line options.
+CORPUS_OPTIONS = ("revision", "split", "column", "sample", "seed", "limit")
 # Keys that a command sets for all corpora of a mixture at once.
 COMMON = ("sample", "join_turns", "skip_bad", "licenses_kept", "excluded", "private")
 DEFAULT_SPLITS = (None, "train", "train_sft")
@@ -117,9 +110,9 @@ def _corpus_name(corpus: dict[str, Any]) -> str:
 
 def _option_words(corpus: dict[str, Any], name: str) -> list[str]:
     words: list[str] = []
-    for key, option in CORPUS_OPTIONS.items():
+    for key in CORPUS_OPTIONS:
         if key in corpus and (key != "column" or "dataset" not in corpus or name.startswith("hf:")):
-            words += [option, quoted(corpus[key])]
+            words += [f"--{key}", quoted(corpus[key])]
     if "data_dir" in corpus:
         words += ["--language", quoted(corpus["data_dir"].rpartition("/")[2])]
     if corpus.get("join_turns"):

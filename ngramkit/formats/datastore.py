@@ -35,12 +35,12 @@ from pathlib import Path
 import numpy as np
 
 from ngramkit.basics.machine import cores
-from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
+from ngramkit.formats.artifact import IDS, Artifact, Layout, Part, require, token_dtype
 from ngramkit.formats.safetensors import Array
 from ngramkit.kernels.arrays import empty
 
 LAYOUT: Layout = {
-    "tokens": (("uint16", "uint32"), 1),
+    "tokens": (IDS, 1),
     "suffix_array": (("int32", "int64"), 1),
     "first_token": (("uint64",), 1),
 }

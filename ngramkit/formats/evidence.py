@@ -42,6 +42,7 @@ from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.limits import is_short_text
 from ngramkit.basics.untrusted import parse_json, read_json, whole_number
 from ngramkit.formats.artifact import Layout, require, require_layout
+from ngramkit.formats.manifest import require_version
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import (
     PRIVATE,
@@ -76,12 +77,7 @@ class EvidenceFolder:
             raise ArtifactError(
                 f"cannot read {path / NAME}: it is not recorded evidence", "check the path"
             )
-        version = body.get("version")
-        if not whole_number(version, 1, VERSION):
-            raise ArtifactError(
-                f"{path / NAME} must have a version of at most {VERSION}, got {version!r:.20}",
-                "upgrade: pip install -U ngramkit",
-            )
+        require_version(path / NAME, body.get("version"), VERSION)
         fits = body.keys() == {"format", "version", "plan", "tokenizer"}
         require(fits and isinstance(body["plan"], dict), path / NAME, "it has other keys")
         return cls(path, body["plan"], parse_tokenizer(path / NAME, body["tokenizer"]))

@@ -26,26 +26,18 @@ leader). `counts`: documents and tokens of the corpus, leaders, followers.
 
 from __future__ import annotations
 
-import re
 import secrets
 from bisect import bisect_left
-from collections.abc import Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
 from ngramkit.basics.limits import LIMITS
-from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
+from ngramkit.formats.artifact import IDS, TABLE as TABLE, Layout, Part, TableArtifact, require
 from ngramkit.formats.safetensors import Array
 
-TABLE = "table.safetensors"
-LAYOUT: Layout = {
-    "leaders": (("uint16", "uint32"), 2),
-    "leader_counts": (("uint32", "uint64"), 1),
-    "follower_offsets": (("uint64",), 1),
-    "followers": (("uint16", "uint32"), 2),
-    "follower_counts": (("uint32", "uint64"), 1),
-}
 CHECKED_LEADERS = 1 << 16  # leaders per block of a check
 # Faults by the number that kernels.frozen_checks returns.
 ROW_BREACHES = (
@@ -60,26 +52,31 @@ CHECKED_PROPERTIES = [
 ]
 
 
-class FrozenTable(Artifact):
+class FrozenTable(TableArtifact):
     kind = "frozen-table"
-    data_files = re.compile(re.escape(TABLE))
+    layout: ClassVar[Layout] = {
+        "leaders": (IDS, 2),
+        "leader_counts": (("uint32", "uint64"), 1),
+        "follower_offsets": (("uint64",), 1),
+        "followers": (IDS, 2),
+        "follower_counts": (("uint32", "uint64"), 1),
+    }
+    leaders: Array  # uint16 | uint32 [L, leader_len], sorted
+    leader_counts: Array  # uint32 | uint64 [L]
+    follower_offsets: Array  # uint64 [L + 1], in followers
+    followers: Array  # uint16 | uint32 [F, follower_len]
+    follower_counts: Array  # uint32 | uint64 [F]
 
-    @cached_property
-    def table(self) -> dict[str, Array]:
-        arrays = self.arrays(TABLE, LAYOUT)
-        path = self.path / TABLE
-        leaders, followers = arrays["leaders"], arrays["followers"]
+    def require_lengths(self, arrays: Mapping[str, Array]) -> None:
+        path, leaders, followers = self.path / TABLE, arrays["leaders"], arrays["followers"]
         lengths = (leaders.shape[1], followers.shape[1])
         require(lengths == (self.leader_len, self.follower_len), path, "wrong n-gram lengths")
-        dtypes = {leaders.dtype, followers.dtype}
-        require(dtypes == {token_dtype(self.tokenizer.vocabulary)}, path, "wrong token width")
-        require(len(arrays["leader_counts"]) == len(leaders), path, "wrong number of leader counts")
-        require(
-            len(arrays["follower_offsets"]) == len(leaders) + 1, path, "wrong number of offsets"
-        )
-        same = len(arrays["follower_counts"]) == len(followers)
-        require(same, path, "wrong number of follower counts")
-        return arrays
+        for name, length in (
+            ("leader_counts", len(leaders)),
+            ("follower_offsets", len(leaders) + 1),
+            ("follower_counts", len(followers)),
+        ):
+            require(len(arrays[name]) == length, path, f"wrong number of {name}")
 
     @property
     def leader_len(self) -> int:
@@ -88,31 +85,6 @@ class FrozenTable(Artifact):
     @property
     def follower_len(self) -> int:
         return self.parameter("follower_len")
-
-    @property
-    def leaders(self) -> Array:
-        """uint16 | uint32 [L, leader_len], sorted."""
-        return self.table["leaders"]
-
-    @property
-    def leader_counts(self) -> Array:
-        """uint32 | uint64 [L]."""
-        return self.table["leader_counts"]
-
-    @property
-    def follower_offsets(self) -> Array:
-        """uint64 [L + 1], in followers."""
-        return self.table["follower_offsets"]
-
-    @property
-    def followers(self) -> Array:
-        """uint16 | uint32 [F, follower_len]."""
-        return self.table["followers"]
-
-    @property
-    def follower_counts(self) -> Array:
-        """uint32 | uint64 [F]."""
-        return self.table["follower_counts"]
 
     def find(self, leader: Sequence[int] | Array) -> int:
         """Return the leader's row, or -1."""
@@ -156,16 +128,15 @@ class FrozenTable(Artifact):
     def _check_leaders(self, begin: int, end: int) -> list[str]:
         from ngramkit.kernels.frozen_checks import first_bad_leader
 
-        table = self.table
         row, bad = first_bad_leader(
             begin,
             min(end, len(self.leaders)),
             self.tokenizer.vocabulary,
-            table["leaders"],
-            table["leader_counts"],
-            table["follower_offsets"].view(np.int64),
-            table["followers"],
-            table["follower_counts"],
+            self.leaders,
+            self.leader_counts,
+            self.follower_offsets.view(np.int64),
+            self.followers,
+            self.follower_counts,
             secrets.randbits(62) | 1,
         )
         require(row < 0, self.path / TABLE, f"leader {row:,}: {ROW_BREACHES[bad]}")

@@ -257,7 +257,7 @@ class History(Artifact):
         require_no_links(self.path)
 
     def parts(self) -> list[Part]:
-        return [lambda: list(self.check())]
+        return [self._check_log, self._check_index]
 
     def read_sound(self) -> Reading:
         """Read all requests. Raises ArtifactError if the log is damaged."""
@@ -269,16 +269,18 @@ class History(Artifact):
             )
         return reading
 
-    def check(self) -> Iterator[str]:
-        reading = self.read_sound()
-        yield "every request's checksum" + (", the last one torn" if reading.torn else "")
-        yield "ids inside the vocabulary"  # otherwise a request is damaged
+    def _check_log(self) -> list[str]:
+        torn = ", the last one torn" if self.read_sound().torn else ""
+        # A request with other ids is damaged.
+        return [f"every request's checksum{torn}", "ids inside the vocabulary"]
+
+    def _check_index(self) -> list[str]:
         if not (self.path / INDEX).exists():
-            return
+            return []
         _, mark, _ = self._read_index()
         fits = not self.log.read(mark).restarted
         require(fits, self.path / INDEX, "its mark is not one of the log's")
-        yield f"{INDEX}: checksum, mark and order"
+        return [f"{INDEX}: checksum, mark and order"]
 
 
 def create_history(

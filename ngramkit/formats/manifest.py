@@ -129,15 +129,18 @@ def read_manifest(folder: Path) -> Manifest:
     return parse_manifest(path, body)
 
 
+def require_version(path: object, version: Any, newest: int) -> None:
+    if not whole_number(version, 1, newest):
+        raise ArtifactError(
+            f"{path} must have a format version of at most {newest}, got {version!r:.20}",
+            "upgrade: pip install -U ngramkit",
+        )
+
+
 def parse_manifest(path: object, body: Any) -> Manifest:
     if not isinstance(body, dict) or body.get("format") != FORMAT_NAME:
         raise ArtifactError(f"cannot read {path}: it is not an ngramkit manifest", "check the path")
-    version = body.get("version")
-    if not whole_number(version, 1, FORMAT_VERSION):
-        raise ArtifactError(
-            f"{path} must have a format version of at most {FORMAT_VERSION}, got {version!r:.20}",
-            "upgrade: pip install -U ngramkit",
-        )
+    require_version(path, body.get("version"), FORMAT_VERSION)
     require(
         body.keys() - {"checksum"} == MANIFEST_KEYS, path, "its keys are not those of a manifest"
     )

@@ -28,42 +28,36 @@ without a token (padding of the model's vocabulary, gaps in the tokenizer's) nev
 
 from __future__ import annotations
 
-import re
-from functools import cached_property, partial
+from collections.abc import Mapping
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
-from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
+from ngramkit.formats.artifact import IDS, TABLE as TABLE, Layout, Part, TableArtifact, require
 from ngramkit.formats.safetensors import Array
 
-TABLE = "table.safetensors"
-LAYOUT: Layout = {
-    "next_tokens": (("uint16", "uint32"), 2),
-    "log_probs": (("float16",), 2),
-    "extended": (("uint16", "uint32"), 3),
-}
 MIN_LOG_PROBABILITY = np.float16(-65504)  # the least finite f16
 CHECKED_ROWS = 1 << 12  # rows per block of a check
 
 
-class ModelBigram(Artifact):
+class ModelBigram(TableArtifact):
     kind = "model-bigram"
-    data_files = re.compile(re.escape(TABLE))
+    layout: ClassVar[Layout] = {
+        "next_tokens": (IDS, 2),
+        "log_probs": (("float16",), 2),
+        "extended": (IDS, 3),
+    }
+    next_tokens: Array  # uint16 | uint32 [V, k], best first
+    log_probs: Array  # float16 [V, k], descending
+    extended: Array  # uint16 | uint32 [V, k, width]
 
-    @cached_property
-    def table(self) -> dict[str, Array]:
-        arrays = self.arrays(TABLE, LAYOUT)
-        path, vocabulary = self.path / TABLE, self.tokenizer.vocabulary
-        for name, shape in (
-            ("next_tokens", (vocabulary, self.k)),
-            ("log_probs", (vocabulary, self.k)),
-            ("extended", (vocabulary, self.k, self.width)),
-        ):
+    def require_lengths(self, arrays: Mapping[str, Array]) -> None:
+        rows = self.tokenizer.vocabulary, self.k
+        shapes = {"next_tokens": rows, "log_probs": rows, "extended": (*rows, self.width)}
+        for name, shape in shapes.items():
             actual = arrays[name].shape
-            require(actual == shape, path, f"{name} is {actual}, not {shape}")
-        dtypes = {arrays["next_tokens"].dtype, arrays["extended"].dtype}
-        require(dtypes == {token_dtype(vocabulary)}, path, "wrong token width")
-        return arrays
+            require(actual == shape, self.path / TABLE, f"{name} is {actual}, not {shape}")
 
     @property
     def k(self) -> int:
@@ -74,21 +68,6 @@ class ModelBigram(Artifact):
     def width(self) -> int:
         """The number of tokens in a draft."""
         return self.parameter("width")
-
-    @property
-    def next_tokens(self) -> Array:
-        """uint16 | uint32 [V, k], best first."""
-        return self.table["next_tokens"]
-
-    @property
-    def log_probs(self) -> Array:
-        """float16 [V, k], descending."""
-        return self.table["log_probs"]
-
-    @property
-    def extended(self) -> Array:
-        """uint16 | uint32 [V, k, width]."""
-        return self.table["extended"]
 
     def parts(self) -> list[Part]:
         vocabulary = self.tokenizer.vocabulary

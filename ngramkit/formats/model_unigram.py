@@ -23,45 +23,29 @@ embeddings). `counts`: rows (k).
 
 from __future__ import annotations
 
-import re
-from functools import cached_property
+from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
-from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
+from ngramkit.formats.artifact import IDS, TABLE as TABLE, Layout, Part, TableArtifact, require
 from ngramkit.formats.safetensors import Array
 
-TABLE = "table.safetensors"
-LAYOUT: Layout = {"tokens": (("uint16", "uint32"), 1), "scores": (("float32",), 1)}
 
-
-class ModelUnigram(Artifact):
+class ModelUnigram(TableArtifact):
     kind = "model-unigram"
-    data_files = re.compile(re.escape(TABLE))
+    layout: ClassVar[Layout] = {"tokens": (IDS, 1), "scores": (("float32",), 1)}
+    tokens: Array  # uint16 | uint32 [k], best first
+    scores: Array  # float32 [k], log p(x), descending
 
-    @cached_property
-    def table(self) -> dict[str, Array]:
-        arrays = self.arrays(TABLE, LAYOUT)
-        path = self.path / TABLE
-        require(len(arrays["tokens"]) > 0, path, "it holds no token")
-        require(len(arrays["scores"]) == len(arrays["tokens"]), path, "wrong number of scores")
-        width = token_dtype(self.tokenizer.vocabulary)
-        require(arrays["tokens"].dtype == width, path, f"ids are not {width}")
-        return arrays
+    def require_lengths(self, arrays: Mapping[str, Array]) -> None:
+        path, tokens = self.path / TABLE, arrays["tokens"]
+        require(len(tokens) > 0, path, "it holds no token")
+        require(len(arrays["scores"]) == len(tokens), path, "wrong number of scores")
 
     @property
     def k(self) -> int:
         return len(self.tokens)
-
-    @property
-    def tokens(self) -> Array:
-        """uint16 | uint32 [k], best first."""
-        return self.table["tokens"]
-
-    @property
-    def scores(self) -> Array:
-        """float32 [k], log p(x), descending."""
-        return self.table["scores"]
 
     def parts(self) -> list[Part]:
         return [self._check_table]

@@ -68,8 +68,7 @@ def frequent_phrases(
     if isinstance(artifact, FrozenTable):
         yield from _at_least(most_frequent(artifact, top, followers), least)
     elif isinstance(artifact, Datastore):
-        shards, eos = artifact.shards, artifact.tokenizer.eos
-        ends = frozenset(() if eos is None else [eos])
+        shards, ends = artifact.shards, _ends_of(artifact)
         everything = [(0, len(shard.suffix_array)) for shard in shards]
         # Most of the frequent ones are single tokens.
         found = top_continuations(shards, everything, 0, 4 * top, ends, longest)
@@ -104,11 +103,13 @@ def _ask_table(table: FrozenTable, leader: list[int], top: int) -> Occurrences:
 
 def _ask_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Occurrences:
     spans = spans_of(datastore.shards, phrase)
-    matches = _total_occurrences(spans)
+    best = top_continuations(datastore.shards, spans, len(phrase), top, _ends_of(datastore))
+    return Occurrences(list(phrase), _total_occurrences(spans), best)
+
+
+def _ends_of(datastore: Datastore) -> frozenset[int]:
     eos = datastore.tokenizer.eos
-    ends = frozenset(() if eos is None else [eos])
-    best = top_continuations(datastore.shards, spans, len(phrase), top, ends)
-    return Occurrences(list(phrase), matches, best)
+    return frozenset(() if eos is None else [eos])
 
 
 # Continuations in suffix arrays, most frequent first.

@@ -122,7 +122,10 @@ class ArtifactWriter:
         """Record a complete file. `commit` deletes those with the fact SCRATCH."""
         with self._recording:
             self._finished[name] = (record, facts)
-            self._note(name, **asdict(record), facts=facts)
+            entry = {"build": self.build, "name": name, **asdict(record), "facts": facts}
+            with open(self.partial / PROGRESS, "a", encoding="utf-8", opener=not_linked) as file:
+                # The last line may be torn.
+                file.write(f"\n{json.dumps(entry, sort_keys=True)}")
 
     def abandon(self) -> None:
         """Keep nothing for a later run, which would fail in the same way."""
@@ -164,11 +167,6 @@ class ArtifactWriter:
         if not self._recalled and not foreign:
             write_proof_of_own_files(self.path, manifest)
         return self.path
-
-    def _note(self, name: str, **entry: Any) -> None:
-        line = json.dumps({"build": self.build, "name": name, **entry}, sort_keys=True)
-        with open(self.partial / PROGRESS, "a", encoding="utf-8", opener=not_linked) as file:
-            file.write(f"\n{line}")  # the last line may be torn
 
     def _resume(self) -> None:
         latest = {

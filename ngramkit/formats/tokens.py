@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 
 import numpy as np
 
-from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
+from ngramkit.formats.artifact import IDS, Artifact, Layout, Part, require
 from ngramkit.formats.safetensors import Array
 
-LAYOUT: Layout = {"tokens": (("uint16", "uint32"), 1), "documents": (("uint64",), 1)}
+LAYOUT: Layout = {"tokens": (IDS, 1), "documents": (("uint64",), 1)}
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,13 @@ class TokenStore(Artifact):
         return [*(partial(self._check_shard, *pair) for pair in shards), self._check_counts]
 
     def _check_shard(self, name: str, shard: TokenShard) -> list[str]:
-        require_whole(self.path / name, shard, self.tokenizer.vocabulary)
+        path, offsets, vocabulary = self.path / name, shard.documents, self.tokenizer.vocabulary
+        require(len(offsets) > 0 and offsets[0] == 0, path, "documents must begin at 0")
+        require(np.all(offsets[:-1] <= offsets[1:]), path, "document offsets must not fall")
+        length = len(shard.tokens)
+        require(offsets[-1] == length, path, "documents must end at the number of tokens")
+        highest = int(shard.tokens.max(initial=0))
+        require(highest < vocabulary, path, f"id {highest} is outside the vocabulary")
         lines = ("token width", "document offsets", "ids inside the vocabulary")
         return [f"{name}: {line}" for line in lines]
 
@@ -59,13 +64,3 @@ class TokenStore(Artifact):
         }
         require(counts == self.manifest.counts, self.path, f"it holds {counts}, not as listed")
         return ["counts"]
-
-
-def require_whole(path: Path, shard: TokenShard, vocabulary: int) -> None:
-    offsets, dtype = shard.documents, token_dtype(vocabulary)
-    require(shard.tokens.dtype == dtype, path, f"ids are not {dtype}")
-    require(len(offsets) > 0 and offsets[0] == 0, path, "documents must begin at 0")
-    require(np.all(offsets[:-1] <= offsets[1:]), path, "document offsets must not fall")
-    require(offsets[-1] == len(shard.tokens), path, "documents must end at the number of tokens")
-    highest = int(shard.tokens.max(initial=0))
-    require(highest < vocabulary, path, f"id {highest} is outside the vocabulary")

@@ -21,6 +21,7 @@ from ngramkit.corpus.document import Document
 from ngramkit.corpus.encoding import EncodedBatch
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.formats.artifact import check_whole
 
 TEXTS = [f"def f{n}(x):\n    return x + {n}\n" * (n % 5) for n in range(60)]  # some are empty
 LICENSES = ["MIT", "Apache-2.0", "GPL-3.0"]
@@ -61,7 +62,7 @@ def ids(store):
 def test_ids_in_whole_documents(corpus, demo, tmp_path, shard_tokens, eos):
     store = tokenize(corpus, "demo", tmp_path / "s", eos=eos, shard_tokens=shard_tokens)
     assert ids(store) == expected(demo, TEXTS, eos)
-    assert list(store.check())
+    assert list(check_whole(store))
     assert store.manifest.corpus["licenses"] == Counter(LICENSES[n % 3] for n in range(60))
     for shard in store.shards[:-1]:
         ends = shard.documents[1:]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ngramkit.basics.errors import ArtifactError
+from ngramkit.formats.artifact import check_whole
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.opening import open_artifact_folder, verify_artifact
@@ -84,7 +85,7 @@ BREACHES = [
     ({"extended": changed(BIGRAM["extended"], (1, 0, 0), 1)}, "does not begin with"),
     ({"extended": changed(BIGRAM["extended"], (1, 0, 2), 2)}, "the likeliest"),
     ({"extended": BIGRAM["extended"][:, :, :2]}, "extended is"),
-    ({"next_tokens": BIGRAM["next_tokens"].astype(np.uint32)}, "wrong token width"),
+    ({"next_tokens": BIGRAM["next_tokens"].astype(np.uint32)}, "ids are not"),
     ({"log_probs": BIGRAM["log_probs"].astype(np.float32)}, "no 'log_probs' of float16"),
 ]
 
@@ -93,12 +94,14 @@ BREACHES = [
 def test_breaches_of_a_bigram_table(changes, says, tmp_path):
     table = ModelBigram.open(write_bigram(tmp_path / "t", **changes))
     with pytest.raises(ArtifactError, match=says):
-        list(table.check())
+        list(check_whole(table))
 
 
 def test_a_models_own_drafts_may_leave_the_likeliest_tokens(tmp_path):
     extended = changed(BIGRAM["extended"], (1, 0, 2), 2)
-    assert list(ModelBigram.open(write_bigram(tmp_path / "t", "model", extended=extended)).check())
+    assert list(
+        check_whole(ModelBigram.open(write_bigram(tmp_path / "t", "model", extended=extended)))
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,4 +122,4 @@ def test_a_models_own_drafts_may_leave_the_likeliest_tokens(tmp_path):
 def test_breaches_of_a_unigram_table(changes, says, tmp_path):
     table = ModelUnigram.open(write_unigram(tmp_path / "t", **changes))
     with pytest.raises(ArtifactError, match=says):
-        list(table.check())
+        list(check_whole(table))

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ngramkit.basics.errors import BadRecordError
-from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.agent_sessions.read import Reading, trace_lines
 from ngramkit.corpus.agent_sessions.transcript import Answer, Copies
 from ngramkit.corpus.document import Row
-from ngramkit.corpus.rows import MAX_ROW_VALUES, ReaderOptions
+from ngramkit.corpus.rows import ReaderOptions, parse_record
 from ngramkit.corpus.turns import BadTurnError
 from ngramkit.corpus.unpacking import too_large
 
@@ -30,18 +29,10 @@ def session_rows(records: Iterable[tuple[str, Any]], reading: ReaderOptions) -> 
         else:
             inner = _SessionRows(reading)
             for line in rows:
-                yield from inner.read(where, _parsed(where, line))
+                parsed = parse_record(line, where) if isinstance(line, str) else line
+                yield from inner.read(where, parsed)
             yield from inner.end(where)
     yield from session.end("")
-
-
-def _parsed(where: str, line: Any) -> Any:
-    if not isinstance(line, str):
-        return line
-    try:
-        return parse_json(line, where, most_values=MAX_ROW_VALUES, error=BadRecordError)
-    except BadRecordError as error:
-        return error
 
 
 class _SessionRows:
