@@ -63,10 +63,10 @@ def effects_of_vllm_options(read: GivenOptions, config: DraftConfig | None) -> I
 
     `config`: that of NGRAMKIT_DRAFT. Raises UsageError for values that cannot be read.
     """
-    given = _parse_options(_as_vllm_reads(read.words))
+    given = _parse_options(read)
     speculative, version = _speculative_config(given), version_of(ENGINES["vllm"].distribution)
     adaptive = _is_adaptive(speculative)
-    used = config or _additional_config_of(given)
+    used = config or additional_draft_config(given.additional_config)
     mode, runner = _mode_and_runner(given, version, configured=used is not None)
     yield from runner
     yield from _refused_speculation(given, version)
@@ -177,16 +177,13 @@ def _refused_speculation(given: argparse.Namespace, version: str | None) -> Iter
         if key in speculative and _switch(speculative, key) is None:
             got = visible(repr(speculative[key]), 40)
             yield f"vLLM refuses the start: {key} must be true or false, got {got}"
-    tokens = speculative["num_speculative_tokens"]
-    if (_as_whole(tokens) or 0) < 1:
-        got = "nothing" if tokens is None else visible(repr(tokens), 40)
-        yield f"vLLM refuses the start: num_speculative_tokens must be at least 1, got {got}"
-    given_lookups = [key for key in LOOKUP_KEYS if speculative.get(key) is not None]
-    lookups = [_as_whole(speculative[key]) or 0 for key in given_lookups]
-    for key, value in zip(given_lookups, lookups, strict=True):
-        if value < 1:
-            got = visible(repr(speculative[key]), 40)
+    lookup_keys = [key for key in LOOKUP_KEYS if speculative.get(key) is not None]
+    for key in ("num_speculative_tokens", *lookup_keys):
+        value = speculative[key]
+        if (_as_whole(value) or 0) < 1:
+            got = "nothing" if value is None else visible(repr(value), 40)
             yield f"vLLM refuses the start: {key} must be at least 1, got {got}"
+    lookups = [_as_whole(speculative[key]) or 0 for key in lookup_keys]
     if speculative["method"] == "ngram" and lookups and lookups[-1] > lookups[0] > 0:
         yield "vLLM refuses the start: prompt_lookup_min must not exceed prompt_lookup_max"
 
@@ -217,11 +214,7 @@ def additional_draft_config(additional: Mapping[str, Any]) -> DraftConfig | None
 
 def config_in_options(read: GivenOptions) -> DraftConfig | None:
     """Return the configuration in vLLM's options. Raises as `effects_of_vllm_options`."""
-    return _additional_config_of(_parse_options(_as_vllm_reads(read.words)))
-
-
-def _additional_config_of(given: argparse.Namespace) -> DraftConfig | None:
-    return additional_draft_config(given.additional_config)
+    return additional_draft_config(_parse_options(read).additional_config)
 
 
 def _runs_v1(speculative: Mapping[str, Any]) -> bool:
@@ -322,7 +315,7 @@ def _merge_into(content: dict[str, Any], more: Mapping[str, Any]) -> None:
             content[key] = value
 
 
-def _parse_options(words: Sequence[str]) -> argparse.Namespace:
+def _parse_options(read: GivenOptions) -> argparse.Namespace:
     parser = OptionParser(prog="vllm serve", add_help=False)
     for names in (["--speculative-config", "-sc"], ["--additional-config"]):
         parser.add_argument(*names, type=partial(_parse_object, names[0].strip("-")), default={})
@@ -337,7 +330,7 @@ def _parse_options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--prefill-context-parallel-size", "-pcp", type=int, default=1)
     parser.add_argument("--api-server-count", "-asc", type=int)
     parser.add_argument("--distributed-executor-backend")
-    return parser.parse_known_args(list(words))[0]
+    return parser.parse_known_args(_as_vllm_reads(read.words))[0]
 
 
 def _parse_object(name: str, text: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown, require_between
@@ -24,17 +24,23 @@ from ngramkit.inspection import open_artifact
 from ngramkit.remote.fetch import default_output
 from ngramkit.remote.publishing import build_at, require_out
 
-EXPORT_ENDINGS = {
-    "llama.cpp": ".bin",
-    "ik_llama.cpp": "-suffix.bin",
-    "exllamav3": ".sam",
-    "rest-idx": ".idx",
-    "parquet": ".parquet",
-    "jsonl": ".jsonl",
-    "datasets": "-text.jsonl",
-    "transformers": "-transformers",
+
+class ExportFormat(NamedTuple):
+    ending: str  # of a file's name
+    options: tuple[str, ...] = ()  # those that not every format has
+    marks_private: bool = False  # it can hold the mark of private texts
+
+
+EXPORTS = {
+    "llama.cpp": ExportFormat(".bin", ("dynamic", "min_count", "max_ngrams", "gguf", "memory")),
+    "ik_llama.cpp": ExportFormat("-suffix.bin"),
+    "exllamav3": ExportFormat(".sam", ("memory", "model"), marks_private=True),
+    "rest-idx": ExportFormat(".idx", ("u32",)),
+    "parquet": ExportFormat(".parquet", ("model",), marks_private=True),
+    "jsonl": ExportFormat(".jsonl", ("model",)),
+    "datasets": ExportFormat("-text.jsonl", ("model",)),
+    "transformers": ExportFormat("-transformers", marks_private=True),
 }
-MARKED = ("exllamav3", "parquet", "transformers")  # formats that can hold the mark of private texts
 IMPORT_KINDS = {"llama.cpp": "frozen", "rest-idx": "datastore"}
 
 
@@ -65,7 +71,7 @@ def export(
     """Write an artifact in another program's format.
 
     Args:
-        to: A key of EXPORT_ENDINGS.
+        to: A key of EXPORTS.
         out: Default: next to the artifact, or in artifacts/ if it was downloaded.
         model: Whose tokenizer decodes text (default: the artifact's); for exllamav3 the folder of
             the model that it loads.
@@ -78,20 +84,11 @@ def export(
     a `gguf` with another tokenizer.
     """
     check_types(bool, dynamic=dynamic, u32=u32, force=force)
-    if to not in EXPORT_ENDINGS:
-        raise UsageError(
-            f"unknown format {to!r}", hint_for_unknown(to, EXPORT_ENDINGS), option="to"
-        )
-    if to != "llama.cpp":
-        _refuse_options(
-            "to", to, dynamic=dynamic, min_count=min_count, max_ngrams=max_ngrams, gguf=gguf
-        )
-    if to != "rest-idx":
-        _refuse_options("to", to, u32=u32)
-    if to not in ("llama.cpp", "exllamav3"):
-        _refuse_options("to", to, memory=memory)
-    if to not in ("jsonl", "datasets", "parquet", "exllamav3"):
-        _refuse_options("to", to, model=model)
+    if to not in EXPORTS:
+        raise UsageError(f"unknown format {to!r}", hint_for_unknown(to, EXPORTS), option="to")
+    given = {"dynamic": dynamic, "min_count": min_count, "max_ngrams": max_ngrams, "gguf": gguf}
+    given |= {"u32": u32, "memory": memory, "model": model}
+    _refuse_options("to", to, {n: v for n, v in given.items() if n not in EXPORTS[to].options})
     for name, count in (("min_count", min_count), ("max_ngrams", max_ngrams)):
         if count is not None:
             require_between(name, count, 1)
@@ -101,7 +98,7 @@ def export(
         path = Path(out)
     else:
         beside = default_output(source)
-        path = beside.with_name(beside.name + EXPORT_ENDINGS[to])
+        path = beside.with_name(beside.name + EXPORTS[to].ending)
         path.parent.mkdir(exist_ok=True)
     require_fit_for_output(path)
     clear_killed_run(path)
@@ -151,7 +148,7 @@ def export(
             require_text(artifact), _tokenizer_for(artifact, model), path, **options
         )
     private = artifact.manifest.private
-    if private and to not in MARKED:
+    if private and not EXPORTS[to].marks_private:
         reporter.note(f"{path} holds private texts, and a {to} file cannot be marked private")
     return Exported(path, artifact.path, to, counts, private)
 
@@ -171,7 +168,7 @@ def _require_datastore(artifact: Artifact) -> Any:
     return artifact
 
 
-def _refuse_options(parameter: str, format: str, **options: Any) -> None:
+def _refuse_options(parameter: str, format: str, options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if value is not None and value is not False:
             raise UsageError(
@@ -206,7 +203,7 @@ def import_(
             f"unknown format {origin!r}", hint_for_unknown(origin, IMPORT_KINDS), option="origin"
         )
     if origin != "llama.cpp":
-        _refuse_options("origin", origin, order=order)
+        _refuse_options("origin", origin, {"order": order})
     file = Path(file)
     if not os.path.lexists(file):
         raise InputError(f"cannot read {file}: there is no such file", "check the path")

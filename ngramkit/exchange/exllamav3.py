@@ -63,7 +63,6 @@ def export_automaton(
     path: Path,
     *,
     memory: int | None = None,
-    most: int = MAX_EXPORTED_TOKENS,
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:
@@ -76,7 +75,7 @@ def export_automaton(
     files = tokenizer_files(model)
     store.tokenizer.require(load_tokenizer(str(model)).record, str(store.path))
     size = sum(len(shard.tokens) for shard in store.shards)
-    _require_room(store, size, memory, most)
+    _require_room(store, size, memory)
     reporter.stage("suffix automaton", size, "tokens")
     private = store.manifest.private
     with whole_file(path, is_automaton, force=force, inputs=[store.path], private=private) as file:
@@ -119,12 +118,12 @@ def tokenizer_files(model: str | Path) -> dict[str, str]:
     return {name: sha256_of(folder / name) for name in TOKENIZER_FILES if (folder / name).is_file()}
 
 
-def _require_room(store: Datastore, size: int, memory: int | None, most: int) -> None:
-    if size > most:
-        fitting = size_text(store.manifest.bytes * most // size)
+def _require_room(store: Datastore, size: int, memory: int | None) -> None:
+    if size > MAX_EXPORTED_TOKENS:
+        fitting = size_text(store.manifest.bytes * MAX_EXPORTED_TOKENS // size)
         raise UsageError(
             f"cannot export {store.path}: it has {size:,} tokens and separators, and ExLlamaV3 "
-            f"reads at most {most:,}",
+            f"reads at most {MAX_EXPORTED_TOKENS:,}",
             f"Prune it to {fitting} or less first.",
         )
     needed, limit = TOKEN_BYTES * size, memory or free_memory()

@@ -27,11 +27,10 @@ def export_corpus(
     store: Datastore,
     path: Path,
     *,
-    most: int = MAX_EXPORTED_TOKENS,
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:
-    """Write documents before the first that would exceed `most` tokens; return counts.
+    """Write documents before the first that would exceed MAX_EXPORTED_TOKENS; return counts.
 
     Raises UsageError if no document fits.
     """
@@ -43,21 +42,21 @@ def export_corpus(
             reporter.advance(1)
             if not len(document):
                 continue
-            if left_out or tokens + len(document) > most:
+            if left_out or tokens + len(document) > MAX_EXPORTED_TOKENS:
                 left_out += 1
                 continue
             file.write(document.astype("<i4").tobytes())
             written, tokens = written + 1, tokens + len(document)
         if not written:
             raise UsageError(
-                f"cannot export {store.path}: it has no document of at most {most:,} tokens, "
-                "ik_llama.cpp's limit",
+                f"cannot export {store.path}: it has no document of at most "
+                f"{MAX_EXPORTED_TOKENS:,} tokens, ik_llama.cpp's limit",
                 "export a datastore of shorter documents",
             )
     if left_out:
         reporter.note(
-            f"skipped {left_out:,} documents: ik_llama.cpp reads at most {most:,} tokens with a "
-            f"suffix_max_depth of {SUFFIX_MAX_DEPTH}"
+            f"skipped {left_out:,} documents: ik_llama.cpp reads at most "
+            f"{MAX_EXPORTED_TOKENS:,} tokens with a suffix_max_depth of {SUFFIX_MAX_DEPTH}"
         )
     sizes = {"documents": written, "tokens": tokens, "bytes": ID_BYTES * tokens}
     return {**sizes, "left_out": left_out}

@@ -15,6 +15,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.automaton import Automaton
 from ngramkit.drafters.base import Source
+from ngramkit.exchange import exllamav3
 from ngramkit.exchange.exllamav3 import MAX_EXPORTED_TOKENS, TOKEN_BYTES, export_automaton
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.kernels.automaton import in_corpus, new_automaton
@@ -154,11 +155,15 @@ def _expected(found, minimum):
     return matched, drafted if matched >= minimum else None
 
 
-def test_more_than_it_reads_is_refused_before_anything_is_written(build, word_model, tmp_path):
+def test_more_than_it_reads_is_refused_before_anything_is_written(
+    build, word_model, tmp_path, monkeypatch
+):
     assert MAX_EXPORTED_TOKENS * 3 < 1 << 31
     store = build(DOCUMENTS)
-    with pytest.raises(UsageError, match="at most 17") as caught:
-        export_automaton(store, word_model, tmp_path / "x.sam", most=17)
+    with monkeypatch.context() as patch:
+        patch.setattr(exllamav3, "MAX_EXPORTED_TOKENS", 17)
+        with pytest.raises(UsageError, match="at most 17") as caught:
+            export_automaton(store, word_model, tmp_path / "x.sam")
     assert "it has 18 tokens and separators" in str(caught.value)
     assert caught.value.hint.startswith("Prune it to")
     with pytest.raises(UsageError, match="of memory, and 1,000 bytes are"):

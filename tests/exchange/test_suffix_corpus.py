@@ -8,6 +8,7 @@ import pytest
 import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
+from ngramkit.exchange import ik_llama_cpp
 from ngramkit.exchange.ik_llama_cpp import MAX_EXPORTED_TOKENS, export_corpus
 
 DOCUMENTS = [[4, 5, 1], [], [6, 1], [7, 8, 9, 1], [3, 1]]
@@ -28,17 +29,19 @@ def test_the_bytes_of_an_export(store, tmp_path):
 
 
 @pytest.mark.parametrize(("most", "tokens"), [(3, 3), (4, 3), (5, 5), (8, 5), (9, 9), (11, 11)])
-def test_the_documents_that_come_first_and_fit(store, tmp_path, most, tokens):
-    written = export_corpus(store, tmp_path / "x.bin", most=most)
+def test_the_documents_that_come_first_and_fit(store, tmp_path, most, tokens, monkeypatch):
+    monkeypatch.setattr(ik_llama_cpp, "MAX_EXPORTED_TOKENS", most)
+    written = export_corpus(store, tmp_path / "x.bin")
     assert written["tokens"] == tokens
     assert written["documents"] + written["left_out"] == 4
     assert (tmp_path / "x.bin").stat().st_size == 4 * tokens
 
 
-def test_more_than_it_reads_is_refused(store, tmp_path):
+def test_more_than_it_reads_is_refused(store, tmp_path, monkeypatch):
     assert MAX_EXPORTED_TOKENS * 64 == 1 << 28
+    monkeypatch.setattr(ik_llama_cpp, "MAX_EXPORTED_TOKENS", 2)
     with pytest.raises(UsageError, match="no document of at most 2 tokens"):
-        export_corpus(store, tmp_path / "x.bin", most=2)
+        export_corpus(store, tmp_path / "x.bin")
     assert not (tmp_path / "x.bin").exists()
 
 
