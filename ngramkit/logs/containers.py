@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
+from ngramkit.corpus.turns import Unread
 from ngramkit.corpus.unpacking import MAX_DOCUMENT
 
 CRI = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP])(?::\w+)* ")
@@ -31,33 +32,29 @@ class Part(NamedTuple):
     is_last: bool
 
 
-def unwrap_lines(
-    lines: Iterator[NumberedLine], count_unread: Callable[[str], None]
-) -> Iterator[NumberedLine]:
+def unwrap_lines(lines: Iterator[NumberedLine], unread: Unread) -> Iterator[NumberedLine]:
     """Yield the program's lines, each with the number of its last part.
 
-    If the first line is not wrapped, all lines pass unchanged. `count_unread` gets a reason for
-    each joined or dropped line.
+    If the first line is not wrapped, all lines pass unchanged. `unread` counts joined and dropped
+    lines by reason.
     """
     first = next(lines, None)
     if first is None:
         return iter(())
     parse = next((p for p in (_parse_cri, _parse_docker) if p(first[1]) is not None), None)
     lines = chain([first], lines)
-    return lines if parse is None else _join_parts(lines, parse, count_unread)
+    return lines if parse is None else _join_parts(lines, parse, unread)
 
 
 def _join_parts(
-    lines: Iterator[NumberedLine],
-    parse: Callable[[bytes], Part | None],
-    count_unread: Callable[[str], None],
+    lines: Iterator[NumberedLine], parse: Callable[[bytes], Part | None], unread: Unread
 ) -> Iterator[NumberedLine]:
     parts: dict[bytes, list[bytes]] = {}  # stream -> parts of its unfinished line
     sizes: dict[bytes, int] = {}
     for number, line in lines:
         part = parse(line)
         if part is None:
-            count_unread("a line that the container runtime did not write")
+            unread["a line that the container runtime did not write"] += 1
             continue
         sizes[part.stream] = sizes.get(part.stream, 0) + len(part.text)
         so_far = parts.setdefault(part.stream, [])
@@ -68,14 +65,14 @@ def _join_parts(
         if not part.is_last:
             continue
         if sizes.pop(part.stream) > MAX_DOCUMENT:
-            count_unread(f"a line of more than {MAX_DOCUMENT:,} bytes")
+            unread[f"a line of more than {MAX_DOCUMENT:,} bytes"] += 1
         elif whole := b"".join(so_far):
             if len(so_far) > 1:
-                count_unread(JOINED)
+                unread[JOINED] += 1
             yield number, whole
         del parts[part.stream]
-    for _ in parts:
-        count_unread(INCOMPLETE)
+    if parts:
+        unread[INCOMPLETE] += len(parts)
 
 
 def _parse_cri(line: bytes) -> Part | None:

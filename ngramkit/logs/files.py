@@ -46,7 +46,8 @@ class LogFile:
     """A file of JSON objects, rows or lines. `unread` counts parts that are not read."""
 
     def __init__(self, path: Path, unread: Unread | None = None) -> None:
-        self.path, self.unread = path, unread
+        self.path = path
+        self.unread: Unread = Counter() if unread is None else unread
         with open_stream(path) as file:
             start = file.read(4)
         if start.startswith(b"\x80"):
@@ -61,7 +62,7 @@ class LogFile:
     def is_json(self) -> bool:
         if self.is_torch or self.is_table:
             return False
-        first = next(self._raw_lines(), (0, b""))[1].lstrip()
+        first = next(self._raw_lines(Counter()), (0, b""))[1].lstrip()
         return first.startswith(b"{") or JSON_LIST.match(first) is not None
 
     @property
@@ -71,7 +72,7 @@ class LogFile:
             return
         bad: list[InputError] = []
         found = False
-        objects = self._objects(lambda _, error: bad.append(error))
+        objects = self._objects(lambda _, error: bad.append(error), Counter())
         for _, body in islice(objects, FORMAT_OBJECTS):
             found = True
             yield body
@@ -82,7 +83,7 @@ class LogFile:
     def beginning(self) -> list[str]:
         if self.is_table:
             return []
-        raw = islice(self._raw_lines(), FORMAT_LINES)
+        raw = islice(self._raw_lines(Counter()), FORMAT_LINES)
         return [line.decode("utf-8", "replace") for _, line in raw]
 
     def last_lines(self, size: int) -> list[bytes]:
@@ -97,23 +98,21 @@ class LogFile:
 
         Passes anything else to `on_bad_line`, or raises BadRecordError without it.
         """
-        return self._objects(on_bad_line or _raise_error, self._count_unread)
+        return self._objects(on_bad_line or _raise_error, self.unread)
 
-    def _objects(
-        self, on_bad_line: OnBadLine, count_unread: Callable[[str], None] = lambda _: None
-    ) -> Iterator[Line]:
+    def _objects(self, on_bad_line: OnBadLine, unread: Unread) -> Iterator[Line]:
         if self.is_table:
-            yield from tables.parquet_rows(self.path, self.unread, MAX_DOCUMENT_BYTES)
+            yield from tables.parquet_rows(self.path, unread, MAX_DOCUMENT_BYTES)
             return
-        lines = self._raw_lines(count_unread)
+        lines = self._raw_lines(unread)
         first_two = list(islice(lines, 2))
         if not first_two:
             return
         if is_document(*(line for _, line in first_two)):
-            yield from self._document(on_bad_line)
+            yield from self._document(on_bad_line, unread)
             return
         for number, line in chain(first_two, lines):
-            where = FilePlace(self.path, "line", number, self.unread)
+            where = FilePlace(self.path, "line", number, unread)
             try:
                 body = _parse_record(line, where)
                 if not isinstance(body, dict):
@@ -125,11 +124,11 @@ class LogFile:
 
     def lines(self) -> Iterator[Line]:
         """Yield lines with their places; invalid UTF-8 becomes U+FFFD."""
-        for number, line in self._raw_lines(self._count_unread):
+        for number, line in self._raw_lines(self.unread):
             where = FilePlace(self.path, "line", number, self.unread)
             yield where, line.decode("utf-8", "replace").rstrip("\r")
 
-    def _document(self, on_bad_line: OnBadLine) -> Iterator[Line]:
+    def _document(self, on_bad_line: OnBadLine, unread: Unread) -> Iterator[Line]:
         with (
             self._damage_as_input_error(),
             open_stream(self.path) as raw,
@@ -139,7 +138,7 @@ class LogFile:
         body = _parse_record(text, FilePlace(self.path))
         is_list = isinstance(body, list)
         for number, item in enumerate(body if is_list else [body], 1):
-            where = FilePlace(self.path, "item" if is_list else "", number, self.unread)
+            where = FilePlace(self.path, "item" if is_list else "", number, unread)
             if isinstance(item, dict):
                 yield where, item
             else:
@@ -147,15 +146,9 @@ class LogFile:
                     where, BadRecordError(f"{where}: a record must be a JSON object", HOW_TO_WRITE)
                 )
 
-    def _count_unread(self, what: str) -> None:
-        if self.unread is not None:
-            self.unread[what] += 1
-
-    def _raw_lines(
-        self, count_unread: Callable[[str], None] = lambda _: None
-    ) -> Iterator[tuple[int, bytes]]:
+    def _raw_lines(self, unread: Unread) -> Iterator[tuple[int, bytes]]:
         with self._damage_as_input_error():
-            yield from unwrap_lines(unpacking.open_lines(self.path), count_unread)
+            yield from unwrap_lines(unpacking.open_lines(self.path), unread)
 
     @contextmanager
     def _damage_as_input_error(self) -> Iterator[None]:
