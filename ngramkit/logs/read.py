@@ -367,7 +367,7 @@ def _records_of_lines(file: LogFile, form: LogFormat, skips: SkipReport) -> Iter
                 f"cannot detect the format of {file.path}, a file of torch.save",
                 "Give slime as its format.",
             )
-        return rollouts.torch_samples(file.path)
+        return rollouts.torch_samples(file.path, file.unread)
     if form.matches_line:
         return file.lines()
     return file.objects(lambda where, error: skips.add(SkippedRecord.of(where, error)))

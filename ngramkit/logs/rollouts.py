@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ngramkit.basics.errors import BadRecordError, InputError, first_line
-from ngramkit.corpus.turns import content_text
+from ngramkit.corpus.turns import Unread, content_text
 from ngramkit.drafters.base import NO_TOKENS, LiveContext, TokenArray
 from ngramkit.logs.request import (
     NO_TEXT,
@@ -306,7 +306,7 @@ HOW_TO_CONVERT = (
 )
 
 
-def torch_samples(path: Path) -> Iterator[Line]:
+def torch_samples(path: Path, unread: Unread | None = None) -> Iterator[Line]:
     """Yield the samples of a torch.save file, loaded with weights_only, which runs no code.
 
     Raises InputError for anything but plain values and tensors.
@@ -330,7 +330,7 @@ def torch_samples(path: Path) -> Iterator[Line]:
     if not isinstance(samples, list):
         raise InputError(f"cannot read {path}: it holds no samples of slime", HOW_TO_CONVERT)
     for number, sample in enumerate(samples, 1):
-        yield FilePlace(path, "item", number), sample
+        yield FilePlace(path, "item", number, unread), sample
 
 
 @record_reader

@@ -199,6 +199,26 @@ def test_slime_samples_of_torch_and_of_json(tokenizer, tmp_path):
     assert plain(read_log(tmp_path)) == plain(requests)
 
 
+@pytest.mark.parametrize("ending", ["pt", "jsonl"])
+def test_parts_of_slimes_prompts_that_are_not_text_are_reported(ending, tmp_path):
+    import torch
+
+    parts = [{"type": "text", "text": "1 + 1?"}, {"type": "image_url"}]
+    sample = {
+        "prompt": [{"role": "user", "content": parts}],
+        "response": "2.",
+        "response_length": 2,
+    }
+    path = tmp_path / f"rollout_3.{ending}"
+    if ending == "pt":
+        torch.save({"samples": [sample]}, path)
+    else:
+        path.write_text(json.dumps(sample) + "\n")
+    (request,), said = read(path)
+    assert (spoken(request.prompt), request.output) == ([("user", "1 + 1?")], "2.")
+    assert said[-1] == "noticed while reading: a part of a message that is not text (1)"
+
+
 def test_a_servers_own_log():
     requests, said = read("vllm.log")
     assert [row[:2] for row in plain(requests)] == [
