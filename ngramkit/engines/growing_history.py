@@ -302,9 +302,6 @@ class HistoryWriter:
         if (dropped := halve_if_larger(history, self._most)) is not None:
             _log_dropped(history, dropped)
         self._unsorted[key] = self._unsorted.get(key, 0) + len(tokens)
-        self._extend_index_if_due(key, history)
-
-    def _extend_index_if_due(self, key: str, history: History) -> None:
         if self._unsorted[key] >= max(self._searched // INDEX_LAG_ONE_IN, MIN_INDEX_LAG):
             self._unsorted[key] = 0
             History(history.path, history.manifest).extend_index(self._searched)

@@ -10,7 +10,7 @@ import ctypes
 import weakref
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,15 +20,6 @@ FOLLOWED_BY_SPACE = b":,{[}]"  # after these, models write a space or none, by h
 USUALLY_SPACED = b":,"  # as json.dumps does
 REFUSED_BELOW_LOGIT = -1e30  # logits below this are refused
 TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
-
-
-class Grammar(Protocol):
-    """A grammar's state after the written text."""
-
-    def next(self) -> bytes | None:
-        """Return the characters that may follow; None if the text may end."""
-
-    def accept(self, character: int) -> None: ...
 
 
 class Habits:
@@ -49,7 +40,7 @@ class Habits:
         return choices[0] if len(choices) == 1 else None
 
 
-def forced_text(grammar: Grammar, last: int, habits: Habits) -> bytes:
+def forced_text(grammar: _Copy, last: int, habits: Habits) -> bytes:
     """Advance the grammar by the text that it forces after `last`, and return it."""
     text = bytearray()
     while len(text) < MAX_FORCED_CHARACTERS:
@@ -110,6 +101,8 @@ class LlamaGrammar:
 
 
 class _Copy:
+    """A grammar's state after the written text."""
+
     def __init__(self, sampler: Any, tokens: dict[int, int], eos: int, api: Any) -> None:
         self._sampler = api.llama_sampler_clone(sampler)
         self._tokens, self._eos, self._api = tokens, eos, api
@@ -118,6 +111,7 @@ class _Copy:
         self._api.llama_sampler_free(self._sampler)
 
     def next(self) -> bytes | None:
+        """Return the characters that may follow; None if the text may end."""
         passing = self.lets_pass([*self._tokens.values(), self._eos])
         ends = self._eos in passing
         return None if ends else bytes(c for c, token in self._tokens.items() if token in passing)

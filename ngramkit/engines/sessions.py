@@ -218,14 +218,11 @@ class Sessions:
                 return self._new(tenant, name)
         return self._take(session, kept)
 
-    def _forget_oldest_if_full(self) -> None:
+    def _new(self, tenant: str, name: str = "") -> Session:
         if len(self._order) >= self.most:
             oldest = next(iter(self._order.values()))
             if oldest.used < self._step:
                 self._forget(oldest)
-
-    def _new(self, tenant: str, name: str = "") -> Session:
-        self._forget_oldest_if_full()
         session = Session(self._begun, tenant, name)
         self._begun += 1
         if name:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sys
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from ngramkit.basics.errors import UsageError, one_line
 from ngramkit.basics.terminal_text import visible
-from ngramkit.engines.config import CONFIG_VARIABLE
 from ngramkit.engines.request_parameters import check_parameters
 from ngramkit.engines.request_texts import (
     IDS_KEY,
@@ -30,6 +28,7 @@ from ngramkit.engines.request_texts import (
     token_ids,
 )
 from ngramkit.engines.tool_templates import offered_templates
+from ngramkit.engines.vllm_wanted import is_configured_by_variable
 from ngramkit.engines.wrapping import wrap
 
 FRONT_END_KEYS = {IDS_KEY, TEMPLATE_KEY, TEMPLATE_IDS_KEY}  # never taken from a client
@@ -58,7 +57,7 @@ def uses_our_drafts(speculative_config: Any) -> bool:
 
 
 def _is_configured() -> bool:
-    return Served.by_options or bool(os.environ.get(CONFIG_VARIABLE, "").strip())
+    return Served.by_options or is_configured_by_variable()
 
 
 def carry_texts() -> None:

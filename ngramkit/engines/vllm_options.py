@@ -32,7 +32,7 @@ def require_supported(vllm_config: Any, version: str) -> None:
         cause = why
     elif not vllm_config.use_v2_model_runner:
         cause = _why_v1(vllm_config)
-    elif _device_type(vllm_config) == "cpu" and _adapts_head(vllm_config.lora_config):
+    elif vllm_config.device_config.device_type == "cpu" and _adapts_head(vllm_config.lora_config):
         cause = (
             "on a CPU, vLLM fails with drafts of any method and LoRA adapters of lm_head, which "
             "--lora-target-modules can leave out"
@@ -64,10 +64,6 @@ def log_where_vllm_does() -> None:
         LOG.addHandler(handler)
     if LOG.level == logging.NOTSET:
         LOG.setLevel(theirs.getEffectiveLevel())
-
-
-def _device_type(vllm_config: Any) -> str:
-    return str(getattr(vllm_config.device_config, "device_type", ""))
 
 
 def _adapts_head(lora_config: Any) -> bool:

@@ -63,7 +63,7 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
         self._back = torch.arange(-(self.slots + 1), 0, device=device)
         self._drafted: dict[str, int] = {}  # tokens of each row's last draft
         self.waited, self.filled = 0.0, 0  # seconds for the device; slots without a draft
-        self.dummies, self.step_slots = 0, dict[int, int]()  # vLLM's own calls; calls by their K
+        self.step_slots = dict[int, int]()  # calls by their K
         self._logged = 0  # rows at the last line of the log
         LOG.info(
             "drafting in vLLM's Model Runner V2, %s: %s; K = %d",
@@ -126,7 +126,6 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
         count = input_batch.num_reqs
         drafts = self._drafts[:count]
         if dummy_run:
-            self.dummies += 1
             self.draft_token_confidence_probs[:count].zero_()
             return drafts.zero_()
         most = self.slots if num_speculative_tokens is None else num_speculative_tokens

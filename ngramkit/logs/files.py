@@ -17,14 +17,15 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ngramkit.basics.errors import BadRecordError, InputError, UsageError, given_paths
+from ngramkit.basics.errors import BadRecordError, InputError, UsageError, first_line, given_paths
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import open_stream, parse_json
 from ngramkit.corpus import unpacking
+from ngramkit.corpus.agent_sessions.read import TRACE_COLUMNS, holds_traces
 from ngramkit.corpus.files import is_hidden, walk_files
 from ngramkit.corpus.json_records import is_document
 from ngramkit.corpus.turns import Unread
-from ngramkit.logs import hub, tables
+from ngramkit.logs import hub
 from ngramkit.logs.containers import unwrap_lines
 from ngramkit.logs.request import FilePlace, Line
 
@@ -56,7 +57,7 @@ class LogFile:
                 "Write the requests as JSON lines.",
             )
         self.is_torch = start == b"PK\x03\x04"
-        self.is_table = start == tables.MAGIC
+        self.is_table = start == b"PAR1"
 
     @cached_property
     def is_json(self) -> bool:
@@ -102,7 +103,7 @@ class LogFile:
 
     def _objects(self, on_bad_line: OnBadLine, unread: Unread) -> Iterator[Line]:
         if self.is_table:
-            yield from tables.parquet_rows(self.path, unread, MAX_DOCUMENT_BYTES)
+            yield from _parquet_rows(self.path, unread)
             return
         lines = self._raw_lines(unread)
         first_two = list(islice(lines, 2))
@@ -166,6 +167,27 @@ def _parse_record(text: bytes, where: FilePlace) -> Any:
     return parse_json(
         text, str(where), most_values=MAX_RECORD_VALUES, error=BadRecordError, hint=HOW_TO_WRITE
     )
+
+
+def _parquet_rows(path: Path, unread: Unread) -> Iterator[Line]:
+    """Yield each row as an object, one at a time. Raises InputError beyond MAX_DOCUMENT_BYTES."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with open_stream(path) as raw:
+            table = pq.ParquetFile(raw)
+            names = table.schema_arrow.names
+            columns = TRACE_COLUMNS if holds_traces(names) else names
+            chosen = [name for name in columns if name in names]
+            for number, batch in enumerate(table.iter_batches(1, columns=chosen), 1):
+                where = FilePlace(path, "row", number, unread)
+                yield where, unpacking.table_row(str(where), batch, MAX_DOCUMENT_BYTES)
+    except (pa.ArrowException, OSError, UnicodeError, TypeError) as error:
+        raise InputError(
+            f"cannot read {path} as Parquet: {first_line(error)}",
+            "Write the requests as JSON lines.",
+        ) from error
 
 
 class Files(NamedTuple):

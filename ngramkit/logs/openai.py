@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 from ngramkit.corpus.turns import ASSISTANT, SYSTEM, content_text
 from ngramkit.logs.caches import FROM_CACHE, is_from_cache
-from ngramkit.logs.embedded_json import parse_embedded
 from ngramkit.logs.request import (
     FAILED,
     NO_PROMPT,
@@ -38,6 +37,7 @@ from ngramkit.logs.request import (
     SkippedRecord,
     is_cut_off,
     message_text,
+    parse_embedded,
     parse_integer,
     parse_time,
     response_text,

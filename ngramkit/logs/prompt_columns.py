@@ -16,7 +16,6 @@ from ngramkit.basics.errors import BadRecordError, UsageError, hint_for_unknown
 from ngramkit.corpus.json_records import value_at
 from ngramkit.corpus.turns import ASSISTANT, ROLES
 from ngramkit.logs.caches import FROM_CACHE, is_from_cache
-from ngramkit.logs.embedded_json import parse_embedded
 from ngramkit.logs.request import (
     FilePlace,
     LoggedRequest,
@@ -24,6 +23,7 @@ from ngramkit.logs.request import (
     assistant_text,
     conversation_requests,
     is_cut_off,
+    parse_embedded,
     parse_integer,
     parse_time,
     read_messages,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ngramkit.basics.errors import BadRecordError, InputError
+from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.turns import (
@@ -147,6 +148,20 @@ def token_ids(value: Any) -> TokenArray | None:
     except OverflowError:
         return None
     return ids if ids.min(initial=0) >= 0 else None
+
+
+def parse_embedded(where: FilePlace, value: Any, fits: Callable[[Any], bool]) -> Any:
+    """Return the JSON that an exporter wrote as a string if `fits` accepts it, else the value."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
+        return value
+    try:
+        body = parse_json(value, str(where), most_values=1 << 23)
+    except InputError:
+        return value
+    if not fits(body):
+        return value
+    where.count_unread("a value that was JSON in a text")
+    return body
 
 
 def parse_time(value: Any) -> float | None:
