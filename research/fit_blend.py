@@ -88,7 +88,7 @@ def _rows(
 
 
 def _row(drafter: Blend, token: int) -> tuple[Any, ...]:
-    request, shards = drafter.request, len(drafter.shared.sources.corpus.table)
+    request, shards = drafter.request, len(drafter.shared.given.table)
     assert request is not None
     sources, place = drafter.workspace.bind(request), Packed(new_place(shards))
     tokens, counts, totals, gate_features, token_features = look(sources, place, request.size)

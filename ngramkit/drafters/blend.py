@@ -26,7 +26,7 @@ from ngramkit.drafters.base import (
     describe_artifacts,
     eos_of,
 )
-from ngramkit.drafters.blend_request import BlendRequest, SharedSources, Workspace
+from ngramkit.drafters.blend_request import BlendRequest, SharedArrays, SharedSources, Workspace
 from ngramkit.drafters.options import BlendOptions
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import Given, reference_texts
@@ -36,26 +36,15 @@ from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.safetensors import open_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord
-from ngramkit.kernels.blend.copied_text import new_copying
-from ngramkit.kernels.blend.counts import (
-    SearchedCorpus,
-    new_candidates,
-    new_corpus,
-    new_frozen,
-    new_live,
-)
-from ngramkit.kernels.blend.evidence import new_bigram, new_evidence
+from ngramkit.kernels.blend.counts import SearchedCorpus, new_corpus
+from ngramkit.kernels.blend.evidence import new_bigram
 from ngramkit.kernels.blend.mixture import (
     GATE_FEATURES,
     GATES,
     TOKEN_FEATURES,
     Weights,
-    new_history,
-    new_scratch,
     pad_gates,
 )
-from ngramkit.kernels.blend.prediction import BlendSources
-from ngramkit.kernels.blend.references import new_edits
 
 FITTED_WEIGHTS = Path(__file__).with_name("blend_weights.safetensors")  # the mixture's weights
 MILLION = 1e6
@@ -100,9 +89,16 @@ class Blend(BaseDrafter):
         self.vocabulary = record.vocabulary
         self.past = past
         weights = load_weights() if weights is None else weights
-        sources = new_sources(datastores, frozen_table, bigram, record, limits, weights)
+        given = SharedArrays(
+            table=search_table(shard for each in datastores for shard in each.shards),
+            frozen=None if frozen_table is None else frozen_table.table,
+            bigram=new_bigram(*(() if bigram is None else (bigram.next_tokens, bigram.log_probs))),
+            shares=log_shares(datastores, frozen_table, self.vocabulary),
+            limits=np.array([*astuple(limits), eos_of(record)], np.int64),
+            weights=pad_gates(weights),
+        )
         judged = bigram is not None or past is not None
-        self.shared = SharedSources(sources, artifacts, self.vocabulary, judged=judged)
+        self.shared = SharedSources(given, artifacts, judged=judged)
         sampled = limits.scan, limits.sample
         memo = _shared_memo(datastores[0], sampled) if len(datastores) == 1 else None
         self.workspace = Workspace(self.shared, memo)
@@ -157,38 +153,6 @@ def _common_tokenizer(
 def _same_corpus(one: Artifact, other: Artifact) -> bool:
     key = one.manifest.corpus_key
     return key is not None and key == other.manifest.corpus_key
-
-
-def new_sources(
-    datastores: Sequence[Datastore],
-    frozen: FrozenTable | None,
-    bigram: ModelBigram | None,
-    tokenizer: TokenizerRecord,
-    limits: BlendOptions,
-    weights: Weights,
-) -> BlendSources:
-    """Return the kernels' view of artifacts, which must outlive it."""
-    vocabulary = tokenizer.vocabulary
-    shards = [shard for datastore in datastores for shard in datastore.shards]
-    nothing = search_table(())
-    return BlendSources(
-        corpus=new_corpus(search_table(shards), 1),
-        frozen=new_frozen(None if frozen is None else frozen.table),
-        live=new_live(vocabulary, 1),
-        past_at_start=new_history(new_corpus(nothing)),
-        past_since=new_history(new_corpus(nothing)),
-        bigram=new_bigram(*(() if bigram is None else (bigram.next_tokens, bigram.log_probs))),
-        evidence=new_evidence(1),
-        references=nothing,
-        edits=new_edits(0),
-        shares=log_shares(datastores, frozen, vocabulary),
-        limits=np.array([*astuple(limits), eos_of(tokenizer)], np.int64),
-        weights=pad_gates(weights),
-        copying=new_copying(),
-        scratch=new_scratch(weights),
-        into=new_candidates(vocabulary),
-        second=new_candidates(vocabulary),
-    )
 
 
 def _shared_memo(datastore: Datastore, sampled: tuple[int, int]) -> SearchedCorpus:

@@ -19,20 +19,23 @@ from ngramkit.drafters.past_requests import PastRequests, Shards
 from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import DatastoreShard, search_table
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend import copied_text
 from ngramkit.kernels.blend.counts import (
-    MEMO_ROWS,
-    SIZE,
-    Frozen,
     SearchedCorpus,
     grown_context,
     new_candidates,
     new_corpus,
+    new_frozen,
     new_live,
-    new_memo,
 )
-from ngramkit.kernels.blend.evidence import SKIP_GRAM_LENGTH, learn_evidence, new_evidence
-from ngramkit.kernels.blend.mixture import HistoryCorpus, new_history, new_scratch
+from ngramkit.kernels.blend.evidence import (
+    SKIP_GRAM_LENGTH,
+    BigramTable,
+    learn_evidence,
+    new_evidence,
+)
+from ngramkit.kernels.blend.mixture import Weights, new_history, new_scratch
 from ngramkit.kernels.blend.prediction import BlendSources, new_place
 from ngramkit.kernels.blend.references import new_edits
 from ngramkit.kernels.blend.tree import EXTEND, LEARN, NODES, REWIND, Tree, new_tree, run_jobs
@@ -74,24 +77,51 @@ class PastTables:
         self.origins: tuple[PastTable, PastTable] = at_start, since  # in the order of PAST_TRUST
 
 
+class SharedArrays(NamedTuple):
+    """Arrays that all requests of a Blend read; for shapes see kernels.blend.prediction."""
+
+    table: Array  # of the datastores' shards
+    frozen: dict[str, Array] | None  # of a frozen table
+    bigram: BigramTable
+    shares: Array
+    limits: Array
+    weights: Weights
+
+    def sources(self, memo: SearchedCorpus | None = None) -> BlendSources:
+        """Return sources with arrays for one thread; `memo`: of the datastores."""
+        vocabulary, nothing = len(self.shares) - 1, search_table(())
+        return BlendSources(
+            corpus=new_corpus(self.table) if memo is None else memo,
+            frozen=new_frozen(self.frozen),
+            live=new_live(vocabulary, 1),
+            past_at_start=new_history(new_corpus(nothing)),
+            past_since=new_history(new_corpus(nothing)),
+            bigram=self.bigram,
+            evidence=new_evidence(1),
+            references=nothing,
+            edits=new_edits(0),
+            shares=self.shares,
+            limits=self.limits,
+            weights=self.weights,
+            copying=copied_text.new_copying(),
+            scratch=new_scratch(self.weights),
+            into=new_candidates(vocabulary),
+            second=new_candidates(vocabulary),
+        )
+
+
 class SharedSources:
     """Sources shared by all requests of a Blend.
 
     Unless `judged`, only requests with evidence or references learn from written tokens.
     """
 
-    def __init__(
-        self,
-        sources: BlendSources,
-        artifacts: Sequence[Artifact],
-        vocabulary: int,
-        *,
-        judged: bool,
-    ) -> None:
-        self.sources, self.vocabulary, self.judged = sources, vocabulary, judged
+    def __init__(self, given: SharedArrays, artifacts: Sequence[Artifact], *, judged: bool) -> None:
+        self.given, self.vocabulary, self.judged = given, len(given.shares) - 1, judged
         self._artifacts = artifacts  # keeps the arrays alive whose addresses the sources have
         self._tables: WeakKeyDictionary[PastRequests, PastTables] = WeakKeyDictionary()
         self._trusts: WeakKeyDictionary[PastRequests, Trust] = WeakKeyDictionary()
+        sources = given.sources()
         first = [getattr(sources, name).trust.ravel() for name in TRUST_ARRAYS]
         self.first_trust: Trust = np.concatenate(first)
         self.trust_ends: list[int] = np.cumsum([len(part) for part in first]).tolist()
@@ -99,8 +129,8 @@ class SharedSources:
         kinds = sources.copying.trust.shape[1]
         begin = self._past_trust.stop + copied_text.SAME_PROMPT * kinds
         self.same = slice(begin, begin + kinds)  # the trust in answers to the same prompt
-        self.live = Packed(new_live(vocabulary, 1))
-        self.place = Packed(new_place(len(sources.corpus.table)))
+        self.live = Packed(sources.live)
+        self.place = Packed(new_place(len(given.table)))
 
     def trust_in(self, past: PastRequests | None) -> Trust:
         """Return a new request's trust over `past`; do not write to it."""
@@ -163,7 +193,7 @@ class BlendRequest:
         trusted = len(self._first_trust)
         self.trust: Trust = self._learnt[:trusted].view(np.float64)
         self._copied = _as_places(self._learnt[trusted:])
-        place = new_place(len(shared.sources.corpus.table))._replace(copied=self._copied)
+        place = new_place(len(shared.given.table))._replace(copied=self._copied)
         self._place = shared.place.of_same_type(place)
         self.place = self._place.address
         self.bound: dict[Workspace, Packed] = {}  # its sources, by workspace
@@ -328,25 +358,11 @@ class Workspace:
     """
 
     def __init__(self, shared: SharedSources, memo: SearchedCorpus | None = None) -> None:
-        given, vocabulary = shared.sources, shared.vocabulary
         self._shared = shared
-        self.sources = Packed(
-            given._replace(
-                corpus=new_corpus(given.corpus.table) if memo is None else memo,
-                frozen=_own_frozen(given.frozen),
-                live=shared.live.parts,
-                past_at_start=_own_history(given.past_at_start),
-                past_since=_own_history(given.past_since),
-                copying=copied_text.new_copying(),
-                evidence=new_evidence(1),
-                scratch=new_scratch(given.weights),
-                into=new_candidates(vocabulary),
-                second=new_candidates(vocabulary),
-            )
-        )
+        self.sources = Packed(shared.given.sources(memo))
         # Each thread has its own memos of past requests.
         self._pasts: WeakKeyDictionary[PastTable, Packed] = WeakKeyDictionary()
-        self._shards = len(given.corpus.table)
+        self._shards = len(shared.given.table)
         self._chains = Packed(new_tree(self._shards, CHAIN_NODES, 1))
         self.tree = Packed(new_tree(self._shards, 0, 1))
 
@@ -454,11 +470,3 @@ def _drafted_trees(tree: Tree, jobs: int) -> list[DraftTree]:
         else nothing
         for job, n in enumerate(sizes)
     ]
-
-
-def _own_history(history: HistoryCorpus) -> HistoryCorpus:
-    return new_history(new_corpus(history.corpus.table, PAST_ROWS))
-
-
-def _own_frozen(frozen: Frozen) -> Frozen:
-    return frozen._replace(memo=new_memo(MEMO_ROWS if frozen.where[SIZE] else 1))
