@@ -405,15 +405,15 @@ def _read_off_model(
     load_model: LoadModel | None,
 ) -> Artifact:
     """Read a table off the model, or raise ArtifactError(missing) if that takes long."""
-    from ngramkit.builders.model_bigram import build_model_bigram
-    from ngramkit.builders.model_unigram import build_model_unigram
-
     source = Path(resolve_model(tokenizer.id))
     weights = sum(file.stat().st_size for file in source.glob("*.safetensors"))
     if load_model is None or not 0 < weights * tokenizer.vocabulary <= MAX_MODEL_WORK.get(kind, 0):
         raise ArtifactError(missing, f"run: {build_command(kind, tokenizer.id)}")
     reporter.note(f"{missing}: computing one from the model")
     model = load_model()
+    from ngramkit.builders.model_bigram import build_model_bigram
+    from ngramkit.builders.model_unigram import build_model_unigram
+
     place = default_place(tokenizer.id, kind, folder=AUTOMATIC)
     builders: Any = {"model-bigram": build_model_bigram, "model-unigram": build_model_unigram}
     options: Any = {"reporter": reporter, "force": True}

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
 from ngramkit.basics.errors import InputError
 from ngramkit.formats.model_bigram import MIN_LOG_PROBABILITY
 from ngramkit.formats.safetensors import Array
-
-if TYPE_CHECKING:
-    import torch
 
 # Rows of a first batch, enough to keep the multipliers busy; halved when memory runs out.
 CPU_ROWS = 512
@@ -32,8 +30,6 @@ class Passes:
     def __init__(
         self, model: Any, vocabulary: int, absent: Array, prefix: list[int] | None = None
     ) -> None:
-        import torch
-
         self.model = model
         self.vocabulary = vocabulary
         self._device = model.device
@@ -61,8 +57,6 @@ class Passes:
 
         The first text is number `begin` of `seconds`, int[n, k].
         """
-        import torch
-
         flat, k = seconds.reshape(-1), seconds.shape[1]
 
         def work(begin: int, end: int) -> torch.Tensor:
@@ -77,8 +71,6 @@ class Passes:
             yield ids.cpu().numpy()
 
     def _greedy(self, ids: torch.Tensor, cache: Any, length: int) -> torch.Tensor:
-        import torch
-
         written = []
         for _ in range(length):
             logits, cache = self._forward(ids, cache, use_cache=True)
@@ -109,8 +101,6 @@ class Passes:
         return output.logits[:, -1], output.past_key_values
 
     def _ids(self, rows: Array) -> torch.Tensor:
-        import torch
-
         return torch.as_tensor(rows, dtype=torch.int64).to(self._device)
 
     def _real(self, logits: torch.Tensor) -> torch.Tensor:
@@ -121,8 +111,6 @@ class Passes:
 
     def _batches(self, begin: int, total: int, work: Callable[[int, int], T]) -> Iterator[T]:
         """Yield `work` over begin..total; halve the batch whenever memory runs out."""
-        import torch
-
         while begin < total:
             end = min(begin + self.rows, total)
             result = None
@@ -149,8 +137,6 @@ class Passes:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    import torch
-
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     text = str(error)
@@ -168,8 +154,6 @@ def _overlapped(results: Iterator[T]) -> Iterator[T]:
 
 def _top_k(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the top ids int32[n, k], ties by id, and log-probabilities float16[n, k]."""
-    import torch
-
     ids, log_probs = [], []
     for part in torch.split(logits, max(1, SORTED_LOGITS // logits.shape[1])):
         values = part.float()
@@ -186,8 +170,6 @@ def select_likeliest(values: torch.Tensor, k: int) -> torch.Tensor:
 
     torch.topk breaks ties arbitrarily, so keys hold the value's bits above the complemented column.
     """
-    import torch
-
     bits = (values + 0.0).view(torch.int32)  # + 0.0 turns -0.0 into 0.0
     bits ^= (bits >> 31) & 0x7FFFFFFF
     columns = torch.arange(values.shape[1], device=values.device)

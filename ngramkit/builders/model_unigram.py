@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.progress import SILENT, Reporter
@@ -26,9 +27,6 @@ from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.model_unigram import TABLE, ModelUnigram
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.safetensors import Array
-
-if TYPE_CHECKING:
-    import torch
 
 EMBEDDINGS_AT_ONCE = 8192  # embeddings multiplied at a time
 
@@ -84,8 +82,6 @@ def build_model_unigram(
 
 def _unigram_log_probs(model: Any, present: Array, rule: str) -> Array:
     """Compute log p(x) of the ids in `present` (int64[n]): float32[n]."""
-    import torch
-
     with torch.inference_mode():
         embedding = model.get_output_embeddings().weight
         outputs = weight_rows(embedding, present, embedding.device)
@@ -102,16 +98,12 @@ def _unigram_log_probs(model: Any, present: Array, rule: str) -> Array:
 
 def weight_rows(weight: torch.Tensor, present: Array, device: torch.device) -> torch.Tensor:
     """Return the rows `present` of an embedding as float32."""
-    import torch
-
     chosen = torch.from_numpy(present).to(weight.device)
     return weight.index_select(0, chosen).to(device).float()
 
 
 def _row_lengths(vectors: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
     """Return every row's length in the inner product a' C b: float32[n]."""
-    import torch
-
     parts = [
         ((part @ covariance) * part).sum(dim=1) for part in torch.split(vectors, EMBEDDINGS_AT_ONCE)
     ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.arguments import check_type, check_types
@@ -11,13 +11,13 @@ from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.builders.model_table import (
     BuiltTable,
-    Table,
     require_bigram_options,
     require_rows,
     require_unigram_options,
 )
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import PendingModel, open_pending_model
+from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.outputs import default_place
 from ngramkit.remote.publishing import build_at, require_out, require_same
@@ -51,8 +51,6 @@ def model_bigram(
     k, width = check_types(int, k=k, width=width)
     require_bigram_options(k, width, prefix, extend)
     require_out(out, "model-bigram", force=force)
-    from ngramkit.builders.model_bigram import build_model_bigram
-
     options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
     run = DecodeOptions(
         model, reporter=reporter, device=device, dtype=dtype, device_map=device_map,
@@ -60,7 +58,8 @@ def model_bigram(
     )  # fmt: skip
     pending = open_pending_model(run)
     require_rows(k, pending.tokenizer, prefix)
-    return _build_table("bigram", build_model_bigram, pending, out, options, reporter, force)
+    builder = "ngramkit.builders.model_bigram:build_model_bigram"
+    return _build_table("bigram", builder, pending, out, options, reporter, force)
 
 
 def model_unigram(
@@ -83,8 +82,6 @@ def model_unigram(
     k = check_type("k", k, [int])
     require_unigram_options(k, rule)
     require_out(out, "model-unigram", force=force)
-    from ngramkit.builders.model_unigram import build_model_unigram
-
     options = {"k": k, "rule": rule}
     run = DecodeOptions(
         model, reporter=reporter, device=device, dtype=dtype, device_map=device_map,
@@ -92,18 +89,21 @@ def model_unigram(
     )  # fmt: skip
     pending = open_pending_model(run)
     require_rows(k, pending.tokenizer)
-    return _build_table("unigram", build_model_unigram, pending, out, options, reporter, force)
+    builder = "ngramkit.builders.model_unigram:build_model_unigram"
+    return _build_table("unigram", builder, pending, out, options, reporter, force)
 
 
 def _build_table(
     kind: str,
-    builder: Callable[..., BuiltTable[Table]],
+    builder: str,
     pending: PendingModel,
     out: str | Path | None,
     options: dict[str, Any],
     reporter: Reporter,
     force: bool,
-) -> BuiltTable[Table]:
+) -> BuiltTable[Any]:
+    """Build a table by `builder`, "module:function", which is imported after the checks."""
+
     def is_same(there: Manifest) -> bool:
         same = there.tokenizer.fingerprint == pending.tokenizer.record.fingerprint
         return same and options.items() <= there.parameters.items()
@@ -113,10 +113,11 @@ def _build_table(
     model = pending.load()
     seconds: float | None = None
 
-    def build(path: Path, **run: Any) -> Table:
+    def build(path: Path, **run: Any) -> Artifact:
         nonlocal seconds
-        built = builder(model.model, model.tokenizer, path, **options, **run)
+        built = resolve_name(builder)(model.model, model.tokenizer, path, **options, **run)
         seconds = built.seconds
-        return built.table
+        table: Artifact = built.table
+        return table
 
     return BuiltTable(build_at(build, place, reporter=reporter, force=force), seconds)
