@@ -335,16 +335,15 @@ def _encode_here(
     cutter: ShardCutter,
     reporter: Reporter,
 ) -> Iterator[EncodedBatch]:
-    limit, size = corpus.selection.limit, corpus.size
+    limit, (read, size) = corpus.selection.limit, corpus.progress
     by_bytes = limit is None and size is not None
     reporter.stage("tokenize", size if by_bytes else limit, "bytes" if by_bytes else "documents")
     reporter.advance(0 if by_bytes else cutter.position.kept, **cutter.counts)
-    read = 0
     encoder = open_encoder(tokenizer.backend, reporter)
     documents = corpus.documents(cutter.position)
     for packed in encode_documents(documents, encoder, tokenizer.record.vocabulary, ending):
         yield packed
-        amount = corpus.reached - read if by_bytes else len(packed.documents)
+        amount = corpus.progress[0] - read if by_bytes else len(packed.documents)
         read += amount
         reporter.advance(amount, **cutter.counts)
 

@@ -158,15 +158,19 @@ Turns = Sequence[Mapping[str, str]]
 
 def render_confined(template: str, turns: Turns, special_tokens: Mapping[str, str]) -> str:
     """Render in a process with bounded time, memory and output."""
-    return _renderer.render([template, list(map(dict, turns)), dict(special_tokens), MAX_SECONDS])
+    return _renderer.render([template, turns, special_tokens, MAX_SECONDS])
 
 
 def render_chat(template: str, turns: Turns, special_tokens: Mapping[str, str]) -> str:
     """Render a conversation, or raise InputError."""
     from jinja2.exceptions import TemplateError
 
-    messages = [{str(key): str(value) for key, value in turn.items()} for turn in turns]
-    facts = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True}
+    facts = {
+        "messages": list(turns),
+        "tools": None,
+        "documents": None,
+        "add_generation_prompt": True,
+    }
     try:
         return str(_compile_template(template).render(**facts, **special_tokens))
     except (

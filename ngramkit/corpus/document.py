@@ -47,14 +47,9 @@ class DocumentSource:
         return ()
 
     @property
-    def size(self) -> int | None:
-        """Total bytes; None if unknown."""
-        return None
-
-    @property
-    def reached(self) -> int:
-        """Bytes read so far."""
-        return 0
+    def progress(self) -> tuple[int, int | None]:
+        """The bytes that were read so far, and in total; None if unknown."""
+        return 0, None
 
     def record(self) -> dict[str, Any]:
         """Return JSON that pins the rows."""
@@ -140,12 +135,8 @@ class Corpus:
         return self.source.places
 
     @property
-    def size(self) -> int | None:
-        return self.source.size
-
-    @property
-    def reached(self) -> int:
-        return self.source.reached
+    def progress(self) -> tuple[int, int | None]:
+        return self.source.progress
 
     def pieces(self) -> Iterator[Corpus]:
         """Yield parts, large files split, for parallel processes."""

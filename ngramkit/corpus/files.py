@@ -115,12 +115,8 @@ class FileSource(DocumentSource):
     )
 
     @property
-    def size(self) -> int | None:
-        return self._ends[-1]
-
-    @property
-    def reached(self) -> int:
-        return self.reached_bytes[0]
+    def progress(self) -> tuple[int, int | None]:
+        return self.reached_bytes[0], self._ends[-1]
 
     @cached_property
     def _ends(self) -> list[int]:

@@ -6,18 +6,18 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, islice
 from typing import Any
 
 from ngramkit.basics.errors import InputError, first_line, hub_errors
 from ngramkit.basics.progress import SILENT, Reporter, show_downloads
 from ngramkit.corpus.agent_sessions.source import SessionSource
+from ngramkit.corpus.arrow_tables import table_rows
 from ngramkit.corpus.columns import Columns
 from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.files import reader_suffix
 from ngramkit.corpus.remote_files import remote_source
-from ngramkit.corpus.rows import INSPECTED_RECORDS, ReaderOptions, RowMaker, make_or_skip, read_row
+from ngramkit.corpus.rows import INSPECTED_RECORDS, ReaderOptions, RowMaker
 from ngramkit.remote.urls import plain_path
 
 STREAMED_ROWS = 1000
@@ -54,14 +54,19 @@ class HubSource(DocumentSource):
         return self.files[part].partition("@")[2].partition("/")[2] or self.files[part]
 
     def rows(self, part: int) -> Iterator[Row]:
-        skip_bad = self.reading.skip_bad
         with dataset_errors(self.repository, self._file(part)):
             with _without_torch():
                 shard = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
-            batches = (batch.to_pylist() for batch in shard.iter(batch_size=STREAMED_ROWS))
-            for number, record in enumerate(chain.from_iterable(batches)):
-                where = f"{self.id}, shard {part}, row {number}"
-                yield make_or_skip(partial(read_row, where, self.maker, record), skip_bad)
+            yield from dataset_rows(shard, f"{self.id}, shard {part}", self.maker, self.reading)
+
+
+def dataset_rows(
+    dataset: Any, where: str, maker: RowMaker, reading: ReaderOptions
+) -> Iterator[Row]:
+    """Yield the rows of a dataset of `datasets` in the format "arrow"."""
+    tables = dataset.iter(batch_size=STREAMED_ROWS)
+    batches = chain.from_iterable(table.to_batches() for table in tables)
+    yield from table_rows(where, maker, batches, reading)
 
 
 def hub_source(

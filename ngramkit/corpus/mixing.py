@@ -41,13 +41,9 @@ class Composed:
         return [place for corpus in self.members for place in corpus.places]
 
     @property
-    def size(self) -> int | None:
-        sizes = [corpus.size for corpus in self.members]
-        return None if None in sizes else sum(filter(None, sizes))
-
-    @property
-    def reached(self) -> int:
-        return sum(corpus.reached for corpus in self.members)
+    def progress(self) -> tuple[int, int | None]:
+        reached, sizes = zip(*(corpus.progress for corpus in self.members), strict=True)
+        return sum(reached), None if None in sizes else sum(sizes)
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,9 @@ class RemoteSource(FileSource):
             yield raw
 
     @property
-    def size(self) -> int | None:
-        return super().size if all(isinstance(f.get("size"), int) for f in self.files) else None
+    def progress(self) -> tuple[int, int | None]:
+        is_known = all(isinstance(file.get("size"), int) for file in self.files)
+        return super().progress if is_known else (self.reached_bytes[0], None)
 
     @cached_property
     def sizes(self) -> list[int]:

@@ -20,12 +20,11 @@ from ngramkit.basics.errors import InputError, UsageError, first_line
 from ngramkit.corpus.arrow_tables import table_rows
 from ngramkit.corpus.columns import Columns
 from ngramkit.corpus.document import DocumentSource, Row
-from ngramkit.corpus.hub import columns_of, dataset_errors
+from ngramkit.corpus.hub import columns_of, dataset_errors, dataset_rows
 from ngramkit.corpus.rows import ReaderOptions, RowMaker, make_or_skip, record_rows, require_text
 
 TEXTS_NAME = "texts"  # the default name
 ANY_SIZE = 1 << 62  # bytes
-DATASET_BATCH_ROWS = 1000
 BATCH_CHARACTERS, BATCH_ROWS = 1 << 24, 1 << 16  # of a batch in the temporary file
 OBJECT_ROWS = 1024  # rows that are Python objects at a time
 
@@ -102,9 +101,7 @@ def _dataset_rows(dataset: Any, name: str, reading: ReaderOptions) -> Iterator[R
             return
         maker = RowMaker.of(columns_of(dataset), name, reading)
         chosen = dataset.select_columns(maker.columns).with_format("arrow")
-        tables = chosen.iter(batch_size=DATASET_BATCH_ROWS)
-        batches = chain.from_iterable(table.to_batches() for table in tables)
-        yield from table_rows(name, maker, batches, reading)
+        yield from dataset_rows(chosen, name, maker, reading)
 
 
 def _arrow_rows(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:

@@ -182,7 +182,7 @@ class TableArtifact(Artifact):
 
     def __getattr__(self, name: str) -> Array:
         if name not in self.layout:
-            raise AttributeError(name=name, obj=self)
+            raise AttributeError(f"unknown attribute {name!r}", name=name, obj=self)
         return self.table[name]
 
     @cached_property

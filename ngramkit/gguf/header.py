@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -43,6 +43,7 @@ BLOCKS = {
     21: (256, 110), 22: (256, 82), 23: (256, 136), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8),
     28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17),
 }  # fmt: skip
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -70,18 +71,15 @@ class Header:
     tensors: Mapping[str, Tensor]
 
     def text(self, key: str, default: str = "") -> str:
-        value: str = self._value(key, str, default)
-        return value
+        return self._value(key, str, default)
 
     def whole(self, key: str, default: int = -1) -> int:
-        value: int = self._value(key, int, default)
-        return value
+        return self._value(key, int, default)
 
     def texts(self, key: str) -> list[str]:
-        value: list[str] = self._value(key, list, [])
-        return value
+        return self._value(key, list, [])
 
-    def _value(self, key: str, kind: type, default: Any) -> Any:
+    def _value(self, key: str, kind: type[T], default: T) -> T:
         value = self.metadata.get(key, default)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise damaged_gguf(self.path, f"{key!r:.80} is not of type {kind.__name__}")

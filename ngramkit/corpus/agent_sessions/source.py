@@ -41,12 +41,8 @@ class SessionSource(DocumentSource):
         return self.files.places
 
     @property
-    def size(self) -> int | None:
-        return self.files.size
-
-    @property
-    def reached(self) -> int:
-        return self.files.reached
+    def progress(self) -> tuple[int, int | None]:
+        return self.files.progress
 
     def record(self) -> dict[str, Any]:
         return {**self.files.record(), "format": "sessions"}
