@@ -63,11 +63,9 @@ class Columns:
         if not isinstance(value, list):
             return ColumnContent.OTHER
         first = next((item for item in value if not is_null(item)), None)
-        return (
-            ColumnContent.TURNS
-            if is_turn(first)
-            else self._of_item(self._of_value(first, path, depth))
-        )
+        if is_turn(first):
+            return ColumnContent.TURNS
+        return self._of_item(self._of_value(first, path, depth))
 
     def _of_type(self, kind: Any, path: str, depth: int = 0) -> ColumnContent:
         from pyarrow import types
@@ -160,11 +158,6 @@ def choose_text_column(columns: Columns, wanted: str | None, where: str) -> str:
 
 
 def list_columns(columns: Collection[str]) -> str:
-    names = (
-        ", ".join(visible(str(name), 60) for name in islice(columns, MAX_LISTED_COLUMNS)) or "none"
-    )
-    return (
-        names
-        if len(columns) <= MAX_LISTED_COLUMNS
-        else f"{names} and {len(columns) - MAX_LISTED_COLUMNS:,} more"
-    )
+    listed = [visible(str(name), 60) for name in islice(columns, MAX_LISTED_COLUMNS)]
+    names, others = ", ".join(listed) or "none", len(columns) - len(listed)
+    return f"{names} and {others:,} more" if others else names

@@ -68,9 +68,8 @@ class _Table:
     """
 
     def __init__(self, file: IO[bytes], separator: str, most: int, name: str) -> None:
-        csv.field_size_limit(
-            max(csv.field_size_limit(), most)
-        )  # process-wide; `most` bounds this table
+        # Process-wide; `most` bounds this table.
+        csv.field_size_limit(max(csv.field_size_limit(), most))
         self.where, self.width = name, 0
         self._file, self._most, self._name = file, most, name
         head = _first_bytes(file, most)

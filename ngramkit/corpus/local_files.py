@@ -160,14 +160,7 @@ def _glob_files(path: Path, left_out: Counter[str]) -> Iterator[Path]:
 def _readable_files_in(folder: Path, left_out: Counter[str]) -> list[Path]:
     """Return readable files outside artifacts and builds."""
     below = list(walk_files(folder))
-    built = {
-        path.parent for path in below if path.name == MANIFEST_FILE and _is_artifact(path.parent)
-    }
-    built |= {
-        path.parent
-        for path in below
-        if path.name == PROGRESS and path.parent.name.endswith(".partial")
-    }
+    built = {path.parent for path in below if _shows_a_build(path)}
     files = []
     for path in below:
         if not built.isdisjoint(path.parents):
@@ -195,9 +188,12 @@ def _describes_dataset(path: Path) -> bool:
     return path.name in DESCRIPTIONS
 
 
-def _is_artifact(folder: Path) -> bool:
+def _shows_a_build(path: Path) -> bool:
+    """Return whether a file is the manifest of an artifact or the progress of a build."""
+    if path.name != MANIFEST_FILE:
+        return path.name == PROGRESS and path.parent.name.endswith(".partial")
     try:
-        read_manifest(folder)
+        read_manifest(path.parent)
     except (ArtifactError, OSError):
         return False
     return True

@@ -18,9 +18,8 @@ def corpus_name(record: Mapping[str, Any], otherwise: str = "corpus") -> str:
 
 def _parts_of_record(record: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     listed = record.get(name)
-    return (
-        [part for part in listed if isinstance(part, Mapping)] if isinstance(listed, list) else []
-    )
+    parts = listed if isinstance(listed, list) else []
+    return [part for part in parts if isinstance(part, Mapping)]
 
 
 def selection_name(record: Mapping[str, Any]) -> str:

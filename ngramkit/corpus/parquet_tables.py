@@ -42,11 +42,8 @@ def parquet_schema(file: IO[bytes]) -> Any:
 
 def split_row_groups(path: Path) -> list[tuple[int, int]]:
     """Return row groups [begin, end) of about SPLIT_BYTES; [] for a small or damaged file."""
-    footer = (
-        _parquet_footer(path)
-        if path.exists() and path.stat().st_size >= MIN_SPLIT_FILE_BYTES
-        else None
-    )
+    is_large = path.exists() and path.stat().st_size >= MIN_SPLIT_FILE_BYTES
+    footer = _parquet_footer(path) if is_large else None
     if footer is None:
         return []
     cuts, total = [0], 0
@@ -68,10 +65,8 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
         return None
     try:
         columns = Columns.of_schema(footer.schema.to_arrow_schema())
-        if (
-            columns.top.get(choose_text_column(columns, column, str(path)))
-            is not ColumnContent.TEXT
-        ):
+        chosen = choose_text_column(columns, column, str(path))
+        if columns.top.get(chosen) is not ColumnContent.TEXT:
             return None
     except (pa.ArrowException, UnicodeError, InputError):
         return None  # reading reports the error

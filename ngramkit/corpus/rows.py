@@ -79,10 +79,8 @@ class RowMaker:
         """Make a row, or raise KeyError without the column, TypeError without text."""
         column = self.column
         value = record[column] if column in record else value_at(record, column)
-        licenses = _texts_of_value(record.get(self.license_column)) if self.license_column else ()
-        names = (
-            _texts_of_value(record.get(self.repository_column)) if self.repository_column else ()
-        )
+        licenses = _texts_in(record, self.license_column)
+        names = _texts_in(record, self.repository_column)
         return self.row_of(value, licenses, names[0] if names else "")
 
     def row_of(self, value: Any, licenses: tuple[str, ...] = (), repository: str = "") -> Row:
@@ -121,10 +119,9 @@ def _first_of(names: Sequence[str], columns: Mapping[str, Any]) -> str | None:
     return next((name for name in names if name in columns), None)
 
 
-def _texts_of_value(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    values = [value] if isinstance(value, str) else value
+def _texts_in(record: Mapping[str, Any], column: str | None) -> tuple[str, ...]:
+    value = None if column is None else record.get(column)
+    values = [value] if isinstance(value, str) else value or ()
     return tuple(str(entry) for entry in values if entry)
 
 

@@ -209,11 +209,8 @@ def _command_to_use(manifest: Manifest) -> str:
     kind = KINDS.get(manifest.kind)
     if kind is None or kind.drafter is None:
         return ""
-    model = (
-        ""
-        if manifest.tokenizer.id == DEFAULT_MODEL
-        else f" --model {quoted(manifest.tokenizer.id)}"
-    )
+    name = manifest.tokenizer.id
+    model = "" if name == DEFAULT_MODEL else f" --model {quoted(name)}"
     source = f"--drafter {kind.drafter} {kind.flag} hf://{PLACEHOLDER}"
     return f"ngramkit decode {source}{model} --prompt ..."
 

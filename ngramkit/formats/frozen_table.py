@@ -112,11 +112,8 @@ class FrozenTable(TableArtifact):
         path, offsets = self.path / TABLE, self.follower_offsets
         require(offsets[0] == 0, path, "follower offsets must begin at 0")
         require(np.all(offsets[:-1] < offsets[1:]), path, "follower offsets must rise")
-        require(
-            offsets[-1] == len(self.followers),
-            path,
-            "follower offsets must end at the number of followers",
-        )
+        count = len(self.followers)
+        require(offsets[-1] == count, path, f"follower offsets must end at {count:,}")
         most, allowed = int(np.diff(offsets).max(initial=0)), self.parameter("followers")
         require(most <= allowed, path, f"a leader has {most} followers, more than {allowed}")
         for name in ("leader_counts", "follower_counts"):

@@ -45,10 +45,7 @@ import numpy as np
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.untrusted import (
-    owner_only,
-    require_no_links,
-)
+from ngramkit.basics.untrusted import owner_only, require_no_links
 from ngramkit.formats.artifact import (
     Artifact,
     Layout,
@@ -223,12 +220,10 @@ class History(Artifact):
         path = self.path / INDEX
         arrays = open_arrays(path)
         require_layout(path, arrays, LAYOUT)
-        require(
-            len(arrays["mark"]) == 3 and len(arrays["checksum"]) == 1, path, "its mark is wrong"
-        )
-        require(
-            _checksum_arrays(arrays) == int(arrays["checksum"][0]), path, "its checksum is wrong"
-        )
+        sizes = len(arrays["mark"]), len(arrays["checksum"])
+        require(sizes == (3, 1), path, "its mark is wrong")
+        unchanged = _checksum_arrays(arrays) == int(arrays["checksum"][0])
+        require(unchanged, path, "its checksum is wrong")
         shard = DatastoreShard(**{name: arrays[name] for name in SHARD_LAYOUT})
         check_shard(path, shard, self.separator, merged=True)
         generation, offset, complete = (int(value) for value in arrays["mark"])

@@ -141,14 +141,10 @@ def parse_manifest(path: object, body: Any) -> Manifest:
     if not isinstance(body, dict) or body.get("format") != FORMAT_NAME:
         raise ArtifactError(f"cannot read {path}: it is not an ngramkit manifest", "check the path")
     require_version(path, body.get("version"), FORMAT_VERSION)
-    require(
-        body.keys() - {"checksum"} == MANIFEST_KEYS, path, "its keys are not those of a manifest"
-    )
-    require(
-        is_short_text(body["kind"]) and is_short_text(body["build"]),
-        path,
-        "`kind` or `build` is not a text",
-    )
+    complete = body.keys() - {"checksum"} == MANIFEST_KEYS
+    require(complete, path, "its keys are not those of a manifest")
+    texts = is_short_text(body["kind"]) and is_short_text(body["build"])
+    require(texts, path, "`kind` or `build` is not a text")
     manifest = Manifest(
         kind=body["kind"],
         build=body["build"],
@@ -185,11 +181,8 @@ def _parse_corpus(path: object, body: Any) -> dict[str, Any]:
     require(all(map(whole_number, licences.values())), path, "licences without counts")
     for name in ("licenses_kept", "dataset_license"):
         listed = body.get(name) or []
-        require(
-            isinstance(listed, str) or all(map(is_short_text, listed)),
-            path,
-            "licences are not texts",
-        )
+        texts = isinstance(listed, str) or all(map(is_short_text, listed))
+        require(texts, path, "licences are not texts")
     return dict(body)
 
 

@@ -296,9 +296,8 @@ class UrlFolder:
                 return {}
         files = [entry for entry in entries if entry.get("type") == "file"]
         named = {str(file["name"]).rpartition("/")[2]: content_of(file) for file in files}
-        return {
-            name: content for name, content in named.items() if name
-        }  # without the folder's own entry
+        named.pop("", None)  # the folder's own entry
+        return named
 
     def remove(self, name: str) -> None:
         with storage_errors(f"{self}/{name}", "write"):
