@@ -74,10 +74,11 @@ def tokenize(
 
     Example: ngramkit tokenize --corpus python-stdlib
     """
+    text, options = corpus.text_and_options(out)
     store = ngramkit.tokenize(
-        corpus.text,
+        text,
         out=out_dir,
-        **corpus.tokenised(out),
+        **options,
         shard_tokens=shard_tokens,
         workers=workers,
         **vars(where),
@@ -162,7 +163,8 @@ def build_frozen(
 def _source_of_build(corpus: CorpusOptions, tokens: str | None, out: Output) -> dict[str, Any]:
     """Return a builder's source. Raises UsageError unless it is either --tokens or --corpus."""
     if tokens is None:
-        return {"source": corpus.text, **corpus.tokenised(out)}
+        text, options = corpus.text_and_options(out)
+        return {"source": text, **options}
     from ngramkit.corpus.open import refuse_text_options
     from ngramkit.formats.tokens import TokenStore
     from ngramkit.remote.fetch import fetch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -133,18 +134,18 @@ class CorpusOptions:
         bool, typer.Option("--eos/--no-eos", help="End every document with the tokenizer's EOS.")
     ] = True
 
-    @property
-    def text(self) -> Any:
-        """One corpus or a mixture. Raises UsageError without any or for a weight outside (0, 1]."""
-        parts = self._parts
-        is_single = len(parts) == 1 and parts[0].weight == 1
-        return parts[0].corpus if is_single else [tuple(part) for part in parts]
+    def text_and_options(self, out: Output) -> tuple[Any, dict[str, Any]]:
+        """Return one corpus or a mixture, and a builder's keywords; report the model.
 
-    def tokenised(self, out: Output) -> dict[str, Any]:
-        """Return a builder's keywords; report the model. Raises UsageError for an artifact."""
+        Raises UsageError without a corpus, for a weight outside (0, 1] and for an artifact.
+        """
+        from ngramkit.corpus.mixing import parse_weighted
         from ngramkit.corpus.open import is_artifact
 
-        for part in self._parts:
+        if not self.corpus:
+            raise UsageError("--corpus must be given", "choose one of `ngramkit corpora`, or files")
+        parts = [parse_weighted(each) for each in self.corpus]
+        for part in parts:
             if is_artifact(str(part.corpus)):
                 raise UsageError(
                     f"--corpus must be text, got the artifact {part.corpus}",
@@ -152,34 +153,29 @@ class CorpusOptions:
                 )
         name = the_model(self.model, out)
         if self.model is None:
-            self._warn_of_demo(name, out)
+            _warn_of_demo(parts, name, out)
+        is_single = len(parts) == 1 and parts[0].weight == 1
+        text = parts[0].corpus if is_single else [tuple(part) for part in parts]
         words = {key: value for key, value in vars(self).items() if key != "corpus"}
         licenses = self.licenses.split(",") if self.licenses else ()
-        return {**words, "model": name, "licenses": licenses}
+        return text, {**words, "model": name, "licenses": licenses}
 
     @property
     def given(self) -> list[str]:
         return [each.name for each in fields(self) if getattr(self, each.name) != each.default]
 
-    @property
-    def _parts(self) -> list[Weighted]:
-        from ngramkit.corpus.mixing import parse_weighted
 
-        if not self.corpus:
-            raise UsageError("--corpus must be given", "choose one of `ngramkit corpora`, or files")
-        return [parse_weighted(each) for each in self.corpus]
+def _warn_of_demo(parts: Sequence[Weighted], model: str, out: Output) -> None:
+    """Warn if a Hub corpus is tokenised for the embedded model."""
+    from ngramkit.basics.models import DEFAULT_MODEL
+    from ngramkit.corpus.open import NAMED
 
-    def _warn_of_demo(self, model: str, out: Output) -> None:
-        """Warn if a Hub corpus is tokenised for the embedded model."""
-        from ngramkit.basics.models import DEFAULT_MODEL
-        from ngramkit.corpus.open import NAMED
-
-        names = [str(part.corpus) for part in self._parts]
-        if model == DEFAULT_MODEL and any(
-            name.startswith("hf:") or (name in NAMED and NAMED[name].hub) for name in names
-        ):
-            out.say(
-                f"note: this will serve the embedded model {DEFAULT_MODEL} only (a vocabulary of "
-                "4,096 tokens); for your model, run:",
-                f"  {shlex.join(['ngramkit', *words_as_typed(), '--model', 'MODEL'])}",
-            )
+    names = [str(part.corpus) for part in parts]
+    if model == DEFAULT_MODEL and any(
+        name.startswith("hf:") or (name in NAMED and NAMED[name].hub) for name in names
+    ):
+        out.say(
+            f"note: this will serve the embedded model {DEFAULT_MODEL} only (a vocabulary of "
+            "4,096 tokens); for your model, run:",
+            f"  {shlex.join(['ngramkit', *words_as_typed(), '--model', 'MODEL'])}",
+        )

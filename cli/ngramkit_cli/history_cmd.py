@@ -107,8 +107,7 @@ def import_(
     dropped = f", {counted(added.dropped, 'request')} dropped" if added.dropped else ""
     out.show(
         f"{into}: {counted(added.imported, 'request')} added "
-        f"({counted(added.imported_tokens, 'token')}){dropped}; it holds "
-        f"{counted(added.requests, 'request')}, {counted(added.tokens, 'token')}"
+        f"({counted(added.imported_tokens, 'token')}){dropped}; it holds {_size_text(added)}"
     )
     out.result(into, **added.to_dict())
 
@@ -121,8 +120,7 @@ def merge(*, paths: Folders, out_path: NewFolder, out: Output) -> None:
     """
     merged = ngramkit.history_merge(paths, out_path)
     twice = f"; {counted(merged.dropped, 'copy', 'copies')} dropped" if merged.dropped else ""
-    size = f"{counted(merged.requests, 'request')}, {counted(merged.tokens, 'token')}"
-    out.show(f"{merged.path}: {size}{twice}")
+    out.show(f"{merged.path}: {_size_text(merged)}{twice}")
     out.result(merged.path, **_counts_of_history(merged))
 
 
@@ -156,14 +154,17 @@ def forget(
     """
     if everything and text is None:
         held = ngramkit.history_inspect(path)
-        size = f"{counted(held.requests, 'request')}, {counted(held.tokens, 'token')}"
-        out.confirm(f"forget everything in {path} ({size})", sure=yes)
+        out.confirm(f"forget everything in {path} ({_size_text(held)})", sure=yes)
     left = ngramkit.history_forget(path, text=text, everything=everything)
     out.show(
         f"{path}: {counted(left.dropped, 'request')} forgotten, {left.requests:,} kept "
         f"({counted(left.tokens, 'token')}){_damaged_bytes(left, 'deleted')}"
     )
     out.result(path, **_counts_of_history(left))
+
+
+def _size_text(history: HistorySize) -> str:
+    return f"{counted(history.requests, 'request')}, {counted(history.tokens, 'token')}"
 
 
 def _damaged_bytes(size: HistorySize, what: str) -> str:

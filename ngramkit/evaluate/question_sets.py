@@ -26,6 +26,11 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import counted
 
 SPEC_BENCH = "spec-bench"
+SPEC_BENCH_URL = (
+    "https://raw.githubusercontent.com/hemingkx/Spec-Bench/"
+    "fd2c1cd7d2201ef71db4c5f4e455008f017967bf/data/spec_bench/question.jsonl"
+)
+SPEC_BENCH_SHA256 = "4b6d33e79484f9841c487ee87d1cf6aa8c6066f61d5d482ff09e5a007fafdf04"
 SPEED_BENCH = "speed-bench"
 CONFIGS = {
     SPEC_BENCH: ("",),
@@ -37,21 +42,6 @@ PREPARE = "Run NVIDIA's SPEED-Bench script, and give its jsonl file as questions
 MAX_DOWNLOAD_BYTES = 16 << 20  # of a downloaded file
 DOWNLOAD_SECONDS = 30  # without an answer
 QUESTION_CACHE = TextCache("questions", 16)
-
-
-@dataclass(frozen=True)
-class WebFile:
-    """A file on the web whose bytes are known."""
-
-    url: str
-    sha256: str
-
-
-SPEC_BENCH_FILE = WebFile(
-    "https://raw.githubusercontent.com/hemingkx/Spec-Bench/"
-    "fd2c1cd7d2201ef71db4c5f4e455008f017967bf/data/spec_bench/question.jsonl",
-    "4b6d33e79484f9841c487ee87d1cf6aa8c6066f61d5d482ff09e5a007fafdf04",
-)
 
 
 @dataclass(frozen=True)
@@ -79,7 +69,7 @@ class QuestionSet:
     def records(self, reporter: Reporter = SILENT) -> list[dict[str, Any]]:
         """Download the questions. Raises InputError if none has a text, NetworkError."""
         if self.name == SPEC_BENCH:
-            return [json.loads(line) for line in _download_text(SPEC_BENCH_FILE).splitlines()]
+            return [json.loads(line) for line in _download_spec_bench().splitlines()]
         from ngramkit.corpus.hub import hub_records
 
         commit, rows = hub_records(
@@ -139,24 +129,24 @@ def has_placeholder(record: Mapping[str, Any]) -> bool:
     return PLACEHOLDER in json.dumps([record.get("turns"), record.get("messages")])
 
 
-def _download_text(file: WebFile) -> str:
-    known = QUESTION_CACHE.get(file.sha256)
-    if known is not None and _sha256_of(known) == file.sha256:
+def _download_spec_bench() -> str:
+    known = QUESTION_CACHE.get(SPEC_BENCH_SHA256)
+    if known is not None and _is_spec_bench(known.encode()):
         return known
     from urllib.request import urlopen  # the file is public, and fsspec needs another package
 
-    with storage_errors(file.url), urlopen(file.url, timeout=DOWNLOAD_SECONDS) as response:
-        raw = response.read(MAX_DOWNLOAD_BYTES)
-    if hashlib.sha256(raw).hexdigest() != file.sha256:
+    with storage_errors(SPEC_BENCH_URL), urlopen(SPEC_BENCH_URL, timeout=DOWNLOAD_SECONDS) as file:
+        raw = file.read(MAX_DOWNLOAD_BYTES)
+    if not _is_spec_bench(raw):
         raise InputError(
-            f"cannot use {file.url}: it was changed",
+            f"cannot use {SPEC_BENCH_URL}: it was changed",
             "Download Spec-Bench's question.jsonl, and give it as questions.",
             option="questions",
         )
     text: str = raw.decode()
-    QUESTION_CACHE.put(file.sha256, text)
+    QUESTION_CACHE.put(SPEC_BENCH_SHA256, text)
     return text
 
 
-def _sha256_of(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _is_spec_bench(raw: bytes) -> bool:
+    return hashlib.sha256(raw).hexdigest() == SPEC_BENCH_SHA256

@@ -88,34 +88,28 @@ def shown_interval(low: float | None, high: float | None, digits: int = 2) -> st
 
 
 def ratio_with_interval(
-    of: tuple[str, Column, Column],
-    to: tuple[str, Column, Column],
-    units: Units = QUESTIONS,
-    *,
-    seed: int = RESAMPLING_SEED,
+    of: tuple[str, Column, Column], to: tuple[str, Column, Column], units: Units = QUESTIONS
 ) -> Ratio:
     """Divide gains over costs of `of` by those of `to`; both are (name, gains, costs)."""
     columns = np.array([of[1], of[2], to[1], to[2]], np.float64)
     value = float(_ratios_of_sums(columns.sum(1, keepdims=True))[0])
-    found = _bootstrap_interval(columns, units, seed)
+    found = _bootstrap_interval(columns, units)
     return Ratio(of[0], to[0], value, found.low, found.high, found.over)
 
 
-def rate_interval(
-    gains: Column, costs: Column, units: Units = QUESTIONS, *, seed: int = RESAMPLING_SEED
-) -> Interval:
+def rate_interval(gains: Column, costs: Column, units: Units = QUESTIONS) -> Interval:
     """Return the interval of all gains over all costs."""
-    return _bootstrap_interval(np.array([gains, costs], np.float64), units, seed)
+    return _bootstrap_interval(np.array([gains, costs], np.float64), units)
 
 
-def _bootstrap_interval(columns: npt.NDArray[np.float64], units: Units, seed: int) -> Interval:
+def _bootstrap_interval(columns: npt.NDArray[np.float64], units: Units) -> Interval:
     if units.dependent:
         return Interval(over=f"no interval: {DEPENDENT}")
     columns = units.summed(columns)
     count = columns.shape[1]
     if count < MIN_UNITS:
         return Interval(over=f"no interval: fewer than {MIN_UNITS} {units.name}")
-    ends = np.percentile(_ratios_of_sums(_resample(columns, seed)), PERCENTILES)
+    ends = np.percentile(_ratios_of_sums(_resample(columns)), PERCENTILES)
     low, high = (None if math.isnan(end) else float(end) for end in ends)
     return Interval(low, high, f"95 % over {count:,} {units.name}")
 
@@ -143,9 +137,9 @@ def ratios(
     ]
 
 
-def _resample(columns: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:
+def _resample(columns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return sums over the drawn units, float64[len(columns), RESAMPLES]."""
-    units, random = columns.shape[1], np.random.default_rng(seed)
+    units, random = columns.shape[1], np.random.default_rng(RESAMPLING_SEED)
     most = max(MAX_DRAWN // units, 1)
     sizes = [min(most, RESAMPLES - done) for done in range(0, RESAMPLES, most)]
     drawn = (random.integers(units, size=(size, units)) for size in sizes)

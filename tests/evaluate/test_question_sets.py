@@ -14,7 +14,7 @@ from hub_standin import TOKEN
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.evaluate import question_sets
-from ngramkit.evaluate.question_sets import PLACEHOLDER, QuestionSet, WebFile, find_set
+from ngramkit.evaluate.question_sets import PLACEHOLDER, QuestionSet, find_set
 from ngramkit.evaluate.records import Question, read_questions
 
 LINES = [{"question_id": 1, "category": "rag", "turns": ["a", "b"]}]
@@ -38,8 +38,9 @@ def spec_bench(tmp_path, monkeypatch):
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        web = WebFile(f"http://127.0.0.1:{server.server_port}/{file.name}", digest)
-        monkeypatch.setattr(question_sets, "SPEC_BENCH_FILE", web)
+        url = f"http://127.0.0.1:{server.server_port}/{file.name}"
+        monkeypatch.setattr(question_sets, "SPEC_BENCH_URL", url)
+        monkeypatch.setattr(question_sets, "SPEC_BENCH_SHA256", digest)
         yield file
         server.shutdown()
 
