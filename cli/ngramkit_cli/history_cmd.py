@@ -23,7 +23,7 @@ from ngramkit_cli.shared_options import (
 from ngramkit_cli.stdin_log import with_stdin
 
 if TYPE_CHECKING:
-    from ngramkit.logs.history_commands import HistorySize
+    from ngramkit.logs.history_commands import HistoryContents, HistorySize, ImportedHistory
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A history's folder.")]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Histories' folders.")]
@@ -163,7 +163,7 @@ def forget(
     out.result(path, **_counts_of_history(left))
 
 
-def _size_text(history: HistorySize) -> str:
+def _size_text(history: HistorySize | HistoryContents | ImportedHistory) -> str:
     return f"{counted(history.requests, 'request')}, {counted(history.tokens, 'token')}"
 
 
