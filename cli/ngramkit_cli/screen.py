@@ -92,26 +92,43 @@ NARROW_COLUMNS = 70  # columns; narrower terminals show no figures next to a bar
 
 
 class QuietReporter(Reporter):
-    """The reporter of --quiet, which only records commits fetched from the Hub, and any work."""
+    """The reporter of --quiet, which shows nothing.
+
+    It records commits fetched from the Hub and any work, and logs the times of stages.
+    """
 
     def __init__(self) -> None:
         self.worked = False
         self.revisions: dict[str, str] = {}  # hf:// source -> commit
         self._noted: set[str] = set()
+        self._name = ""  # of the stage
+        self._started = 0.0
 
     def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
         self.worked = True
-
-    def _is_new(self, note: str) -> bool:
-        new = note not in self._noted
-        self._noted.add(note)
-        return new
+        self._end_stage()
+        self._name, self._started = visible(name, NAME_WIDTH), time.monotonic()
 
     def fetched(self, source: str, commit: str) -> None:
         self.revisions[source] = commit
 
+    def note(self, text: str) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
+            self._show_note(without_secrets(text))
+
     def close(self, *, whole: bool = True) -> None:
         """Stop drawing. `whole`: the last stage is complete."""
+        if whole:
+            self._end_stage()
+
+    def _show_note(self, text: str) -> None:
+        """Show a note, each once."""
+
+    def _end_stage(self) -> None:
+        if self._name:
+            logger.info("%s: %.1f s", self._name, time.monotonic() - self._started)
+            self._name = ""
 
 
 class LineReporter(QuietReporter):
@@ -120,19 +137,16 @@ class LineReporter(QuietReporter):
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
         self._say = say
-        self._name = self._unit = ""
+        self._unit = ""
         self._total: float | None = None
         self._done = 0.0
         self._counts: dict[str, float] = {}
-        self._started = 0.0
         self._closed = threading.Event()
         self._ticker: threading.Thread | None = None
 
     def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
         super().stage(name, total, unit)
-        self._end_stage()
-        self._name, self._unit, self._total = visible(name, NAME_WIDTH), unit, total
-        self._done, self._started, self._counts = 0.0, time.monotonic(), {}
+        self._unit, self._total, self._done, self._counts = unit, total, 0.0, {}
         if self._ticker is None:
             self._closed.clear()
             self._ticker = threading.Thread(target=self._tick, daemon=True)
@@ -142,21 +156,15 @@ class LineReporter(QuietReporter):
         self._done += amount
         self._counts = counts
 
-    def note(self, text: str) -> None:
-        if self._is_new(text):
-            self._say(without_secrets(text))
-
     def close(self, *, whole: bool = True) -> None:
         self._closed.set()
         if self._ticker is not None:
             self._ticker.join()
             self._ticker = None
-        self._end_stage()
+        super().close(whole=whole)
 
-    def _end_stage(self) -> None:
-        if self._name:
-            log_stage(self._name, time.monotonic() - self._started)
-            self._name = ""
+    def _show_note(self, text: str) -> None:
+        self._say(text)
 
     def _tick(self) -> None:
         last = ""
@@ -195,17 +203,12 @@ class BarReporter(QuietReporter):
         super().__init__()
         self._progress: Any = None
         self._task: Any = None
-        self._name = ""
-        self._started = 0.0
 
     def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
         super().stage(name, total, unit)
         if self._progress is None:
             self._progress = _new_bars()
             self._progress.start()
-        self._complete()
-        self._started = time.monotonic()
-        self._name = visible(name, NAME_WIDTH)
         self._task = self._progress.add_task(self._name, total=total, counts="")
 
     def advance(self, amount: float, **counts: float) -> None:
@@ -217,35 +220,25 @@ class BarReporter(QuietReporter):
             text += f", {short_amount(counts['tokens'] / seconds)}/s"
         self._progress.update(self._task, advance=amount, counts=text)
 
-    def note(self, text: str) -> None:
-        if not self._is_new(text):
-            return
-        text = without_secrets(text)
+    def _show_note(self, text: str) -> None:
         if self._progress is not None:
             self._progress.console.print(visible(text), highlight=False, markup=False)
         else:
             print(*fit_line(visible(text), sys.stderr), sep="\n", file=sys.stderr, flush=True)
 
     def close(self, *, whole: bool = True) -> None:
-        if self._progress is None:
-            return
-        if whole:
-            self._complete()
-        self._progress.stop()
-        self._progress = self._task = None
+        super().close(whole=whole)
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = self._task = None
 
-    def _complete(self) -> None:
+    def _end_stage(self) -> None:
         """Set the stage's bar to 100 %; a sample or a limit may end below it."""
-        if self._task is None:
-            return
-        log_stage(self._name, time.monotonic() - self._started)
-        task = next(task for task in self._progress.tasks if task.id == self._task)
-        total = task.total or task.completed or 1
-        self._progress.update(self._task, total=total, completed=total)
-
-
-def log_stage(name: str, seconds: float) -> None:
-    logger.info("%s: %.1f s", name, seconds)
+        super()._end_stage()
+        if self._task is not None:
+            task = next(task for task in self._progress.tasks if task.id == self._task)
+            total = task.total or task.completed or 1
+            self._progress.update(self._task, total=total, completed=total)
 
 
 def _new_bars() -> Any:
