@@ -52,12 +52,7 @@ if TYPE_CHECKING:
     from ngramkit.decode.decoder import Decoder
     from ngramkit.decode.load import LanguageModel
 
-DEFAULT_DRAFTERS = (
-    "blend",
-    "rest",
-    "cacheback",
-    "ssd",
-)  # default; those without sources are left out
+DEFAULT_DRAFTERS = ("blend", "rest", "cacheback", "ssd")  # those without sources are left out
 DEFAULT_NEW_TOKENS = 256
 NOT_OPTIONS = ("reporter", "force")
 
@@ -160,13 +155,10 @@ def bench(
         "sampling": asdict(options.sampling),
     }
     if not force:  # fail before building artifacts and loading the model
-        known = (
-            {}
-            if prepared.context is None
-            else question_facts(questions_that_fit(wanted, prepared, form))
-        )
-        nodes = {"budget": options.budget or "auto"} if options.cache is None else {}
-        require_begun_with(folder, {**settings, **known, **nodes})
+        known = {**settings, "budget": options.budget or "auto"}
+        if prepared.context is not None:
+            known |= question_facts(questions_that_fit(wanted, prepared, form))
+        require_begun_with(folder, known)
     choose_all = partial(
         _choose_drafters, asked, prepared, sources, named=len(labels) if listed else 0
     )
@@ -175,7 +167,8 @@ def bench(
     )
     labels = [*ways, *(choice.label for choice in choices)]
     baseline = label_among(baseline, [BASELINE_DRAFTER, *labels])
-    settings |= {"drafters": labels, "artifacts": _artifacts_of(choices)}
+    builds = sorted({each for choice in choices for each in choice.builds})
+    settings |= {"drafters": labels, "artifacts": builds}
     if not force:
         require_begun_with(folder, settings)
     decoder, choices = prepared.decoder(choices)
@@ -292,7 +285,3 @@ def _prepare_drafters(
             decoders.get(budget),
             wants_evidence=choice.needs_evidence,
         )
-
-
-def _artifacts_of(choices: Sequence[DrafterChoice]) -> list[str]:
-    return sorted({name for choice in choices for name in choice.builds})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -55,12 +55,9 @@ def prune(
             "give both, or neither",
             option=("questions", "answers"),
         )
+    from ngramkit.builders.prune_by_worth import prune_artifact
 
-    def build(path: Path, **how: Any) -> Artifact:
-        from ngramkit.builders.prune_by_worth import prune_artifact
-
-        return prune_artifact(artifact, path, size, answers=texts, **how)
-
+    build = partial(prune_artifact, artifact, size=size, answers=texts)
     return build_at(build, place, reporter=reporter, force=force)
 
 

@@ -98,12 +98,16 @@ def write_report(
     )
     environment.filters["breakable"] = with_line_breaks
     environment.filters["label"] = lambda text: "\u200b".join(LINE_BREAKS.split(text))
-    drafters = list(results[1:])
+    drafters, blank = list(results[1:]), [""] * (len(TABLE_COLUMNS) - 2)
+    drafts = NOTE_AUTO if plan["budget"] == "auto" else NOTE_FIXED.format(plan["budget"])
     page = environment.get_template("report.html.jinja").render(
         title=title,
         columns=TABLE_COLUMNS,
-        rows=[*map(_row_of_drafter, results), *_missing_rows(missing)],
-        explanation=_explain_drafts(plan["budget"], bool(curves)),
+        rows=[
+            *map(_row_of_drafter, results),
+            *((name, f"n/a: {needs}", *blank) for name, needs in missing.items()),
+        ],
+        explanation=NOTE_MEASURED + drafts + NOTE_SPEC_BENCH + NOTE_REPLAYED * bool(curves),
         pictures=_pictures_to_show(results, curves),
         budgets=_table_by_budget(drafters, curves, plan["budget"]),
         categories=_table_by_category(drafters),
@@ -130,19 +134,8 @@ def _row_of_drafter(result: BenchResult) -> tuple[str, ...]:
     )
 
 
-def _missing_rows(missing: Mapping[str, str]) -> list[tuple[str, ...]]:
-    return [
-        (name, f"n/a: {needs}", *[""] * (len(TABLE_COLUMNS) - 2)) for name, needs in missing.items()
-    ]
-
-
 def _show_interval(result: BenchResult) -> str:
     return shown_interval(result.speedup_low, result.speedup_high) or result.speedup_interval
-
-
-def _explain_drafts(budget: int | str, replayed: bool) -> str:
-    drafts = NOTE_AUTO if budget == "auto" else NOTE_FIXED.format(budget)
-    return NOTE_MEASURED + drafts + NOTE_SPEC_BENCH + (NOTE_REPLAYED if replayed else "")
 
 
 def _table_by_budget(
@@ -194,11 +187,12 @@ def bench_pictures(results: Sequence[BenchResult], curves: Sequence[Replay]) -> 
     drafters = list(results[1:])
     colors = colors_of(result.drafter for result in drafters)
     names = list(drafters[0].by_category) if drafters else []
+    has_interval = any(result.speedup_low is not None for result in drafters)
+    interval = ", with its 95 % interval over questions" * has_interval
     pictures = [
         Picture(
             "speedups",
-            "Speed-up over no drafts"
-            + (", with its 95 % interval over questions" if _has_interval(drafters) else ""),
+            f"Speed-up over no drafts{interval}",
             lambda axes: _draw_speedups(axes, drafters, colors),
             (PICTURE_WIDTH, 1.2 + 0.55 * max(len(drafters), 2)),
         )
@@ -244,10 +238,6 @@ def _pictures_to_show(results: Sequence[BenchResult], curves: Sequence[Replay]) 
         Shown(each.title, described[each.name], _picture_as_url(each))
         for each in bench_pictures(results, curves)
     ]
-
-
-def _has_interval(drafters: Sequence[BenchResult]) -> bool:
-    return any(result.speedup_low is not None for result in drafters)
 
 
 def _picture_as_url(picture: Picture) -> str:
