@@ -33,7 +33,6 @@ MARKS = "os^DvPX"  # of lines, for the colour-blind
 STROKES = ("-o", "--s", ":^", "-.D")  # of matplotlib; marks distinguish curves of one point
 ByBytes = Mapping[str, Mapping[str, Sequence[Replay]]]  # {drafter: {curve: replays}}
 Colors = Mapping[str, str]
-NO_INTERVAL = Interval()
 
 
 class Picture(NamedTuple):
@@ -52,18 +51,6 @@ def require_picture(path: Path) -> None:
         )
     require_package("matplotlib", "draw a plot")
     require_room_for_file(path, "plot")
-
-
-def plot(
-    results: Sequence[Replay],
-    path: Path,
-    *,
-    learning: bool = False,
-    by_bytes: ByBytes | None = None,
-) -> None:
-    """Draw all results into an image; `path`'s suffix sets the format. See `replay_pictures`."""
-    require_picture(path)
-    _draw_together(path, replay_pictures(results, learning=learning, by_bytes=by_bytes))
 
 
 def replay_pictures(
@@ -94,7 +81,6 @@ def replay_pictures(
 
 
 def plot_warming(results: Sequence[Replay], path: Path) -> None:
-    require_picture(path)
     colors = colors_of(result.drafter for result in results)
     title = "tokens/step over the log, a line per length of drafts"
     pictures = [
@@ -103,10 +89,12 @@ def plot_warming(results: Sequence[Replay], path: Path) -> None:
     if 1 < len(categories_of(results)) <= MAX_ROWS:
         title = "by kind of request"
         pictures.append(Picture("kinds", title, lambda axes: draw_steps(axes, results, colors)))
-    _draw_together(path, pictures)
+    draw_together(path, pictures)
 
 
-def _draw_together(path: Path, pictures: Sequence[Picture]) -> None:
+def draw_together(path: Path, pictures: Sequence[Picture]) -> None:
+    """Draw all pictures into one image; `path`'s suffix sets the format."""
+    require_picture(path)
     with saved_figure(path, (0.5 + 6.3 * len(pictures), 5.5)) as figure:
         places = figure.subplots(1, len(pictures), squeeze=False)[0]
         for axes, picture in zip(places, pictures, strict=True):
@@ -281,15 +269,14 @@ def draw_categories(
     rows: Sequence[str],
     colors: Colors,
     unit: str,
-    intervals: Mapping[str, Sequence[Interval]] | None = None,
+    intervals: Mapping[str, Sequence[Interval]],
 ) -> None:
     """Draw a row of dots per category; `values`, `intervals`: by name and row."""
     step = min(0.15, 0.7 / max(len(values) - 1, 1))
     for i, (mark, (name, figures)) in enumerate(zip(cycle(MARKS), values.items(), strict=False)):
         heights = [row + (i - (len(values) - 1) / 2) * step for row in range(len(rows))]
         axes.plot(figures, heights, mark, color=colors[name], label=shown_name(name))
-        found = [NO_INTERVAL] * len(rows) if intervals is None else intervals[name]
-        draw_intervals(axes.hlines, heights, found, colors[name])
+        draw_intervals(axes.hlines, heights, intervals[name], colors[name])
     labels = [textwrap.fill(row.replace("_", " "), 14) for row in rows]
     lines = max(1 + label.count("\n") for label in labels)
     row_height = max(0.12 + 0.17 * lines, 0.1 + 0.06 * len(values))
@@ -299,7 +286,7 @@ def draw_categories(
     axes.set_ylim(len(rows) - 0.5, -0.5)
     for row in range(len(rows) - 1):
         axes.axhline(row + 0.5, color=MUTED, linewidth=0.4)
-    ends = [each.high or 0.0 for found in (intervals or {}).values() for each in found]
+    ends = [each.high or 0.0 for found in intervals.values() for each in found]
     most = np.nanmax([1.0, *ends, *(f for figures in values.values() for f in figures)])
     axes.set_xlim(0, 1.05 * float(most))
     axes.set_xlabel(unit)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ngramkit.basics.results import Entries, Summarized
 from ngramkit.basics.terminal_text import join_some
 from ngramkit.evaluate.leakage import Leakage
+from ngramkit.evaluate.plots import Picture, draw_together, replay_pictures
 from ngramkit.evaluate.provenance import Provenance
 from ngramkit.evaluate.replay_results import Replay
 from ngramkit.evaluate.result_folder import Contents
@@ -97,21 +98,15 @@ class Replays(Entries[Replay], Summarized):
 
     def plot(self, path: str | Path) -> None:
         """Draw tokens/step by budget and requests, or by bytes for curves."""
-        from ngramkit.evaluate.plots import plot
+        draw_together(Path(path), self._pictures())
 
-        plot(self.results, Path(path), learning=self.kept_state, by_bytes=self._curves())
+    def _pictures(self) -> list[Picture]:
+        return replay_pictures(self.results, learning=self.kept_state, by_bytes=self._curves())
 
     def contents(self) -> Contents:
         """Return the content of their folder."""
-        from ngramkit.evaluate.plots import replay_pictures
-
-        return Contents(
-            "replay",
-            self._figures(),
-            self.summary(),
-            [self._table()],
-            replay_pictures(self.results, learning=self.kept_state, by_bytes=self._curves()),
-        )
+        tables, pictures = [self._table()], self._pictures()
+        return Contents("replay", self._figures(), self.summary(), tables, pictures)
 
     def _table(self) -> Table:
         title = "Tokens/step by draft nodes per pass"

@@ -14,11 +14,13 @@ from ngramkit.evaluate.plots import (
     draw_categories,
     draw_learning,
     draw_lines,
+    draw_together,
     learning_curve,
-    plot,
+    replay_pictures,
     saved_figure,
 )
 from ngramkit.evaluate.replay_results import Replay, Tally
+from ngramkit.evaluate.statistics import Interval
 
 
 @pytest.fixture
@@ -82,7 +84,8 @@ def test_a_line_is_named_with_its_last_figure(axes):
 
 
 def test_a_speedup_below_one_stands_beside_the_line_at_one(axes):
-    draw_categories(axes, {"rest": [0.2, 0.3]}, ["x", "y"], {"rest": "C0"}, "speed-up")
+    none = {"rest": [Interval()] * 2}
+    draw_categories(axes, {"rest": [0.2, 0.3]}, ["x", "y"], {"rest": "C0"}, "speed-up", none)
     assert axes.get_xlim()[1] > 1
     assert [1, 1] in [list(line.get_xdata()) for line in axes.lines]
 
@@ -105,7 +108,7 @@ def test_texts_from_a_log_are_plain(suffix, tmp_path):
         result(name, b, [1, 2, 3], categories=kinds) for name in ("_own", "$a$") for b in (2, 3)
     ]
     path = tmp_path / f"a.{suffix}"
-    plot(results, path, learning=True)
+    draw_together(path, replay_pictures(results, learning=True))
     if suffix == "svg":
         drawn = path.read_text()
         for text in ("$5 to $9", "_own", "$a$", "x^2"):
@@ -130,7 +133,8 @@ def test_as_many_categories_as_there_are_have_room(tmp_path):
     values = {f"drafter {i}": [1.5] * 40 for i in range(8)}
     with saved_figure(tmp_path / "a.png", (5, 4.2)) as figure:
         axes = figure.add_subplot()
-        draw_categories(axes, values, rows, colors_of(values), "tokens/step")
+        none = {name: [Interval()] * len(rows) for name in values}
+        draw_categories(axes, values, rows, colors_of(values), "tokens/step", none)
     places = [label.get_window_extent() for label in axes.get_yticklabels()]
     assert all(upper.y0 > lower.y1 for upper, lower in itertools.pairwise(places))
 
@@ -169,7 +173,9 @@ def test_every_colour_stands_out_from_white():
 
 def test_categories_are_rows_of_dots(axes):
     values = {"blend": [3, 2, 2], "rest": [1, 1, 2]}
-    draw_categories(axes, values, ["x", "y", "z"], {"blend": "C0", "rest": "C1"}, "tokens/step")
+    none = {name: [Interval()] * 3 for name in values}
+    colors = {"blend": "C0", "rest": "C1"}
+    draw_categories(axes, values, ["x", "y", "z"], colors, "tokens/step", none)
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["x", "y", "z"]
     dots = [line.get_xydata().tolist() for line in axes.lines if line.get_marker() != "None"]
     assert [[x for x, _ in line] for line in dots] == [[3, 2, 2], [1, 1, 2]]
@@ -198,10 +204,10 @@ def test_a_picture_of_everything_can_be_drawn(tmp_path):
         for drafter in ("ssd", "context")
         for budget in (4, 16)
     ]
-    plot(results, tmp_path / "p.png", learning=True)
+    draw_together(tmp_path / "p.png", replay_pictures(results, learning=True))
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_picture_with_one_question_and_nothing_asked_twice_can_be_drawn(tmp_path):
-    plot([result("ssd", 8, [1])], tmp_path / "p.svg", learning=True)
+    draw_together(tmp_path / "p.svg", replay_pictures([result("ssd", 8, [1])], learning=True))
     assert b"<svg" in (tmp_path / "p.svg").read_bytes()
