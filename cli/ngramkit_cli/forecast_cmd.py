@@ -170,7 +170,7 @@ def forecast(
 
         require_picture(plot)
     chosen = the_model(model, out)
-    with with_stdin(files, out.reporter) as (logs, reporter):
+    with with_stdin(files, out.reporter) as logs:
         results = ngramkit.forecast(
             logs,
             model=chosen,
@@ -184,7 +184,7 @@ def forecast(
             prompts=prompts,
             limit=limit,
             newest=newest,
-            reporter=reporter,
+            reporter=out.reporter,
         )
     say_forecast(results, out)
     out.result(plot, **results.to_dict())

@@ -93,7 +93,7 @@ def import_(
 
     Example: ngramkit history import rollouts/step_7 --out past --model qwen3-8b --tokens 4000000
     """
-    with with_stdin(files, out.reporter) as (logs, reporter):
+    with with_stdin(files, out.reporter) as logs:
         added = ngramkit.history_import(
             logs,
             into,
@@ -102,7 +102,7 @@ def import_(
             template=template,
             prompts=prompts,
             tokens=tokens,
-            reporter=reporter,
+            reporter=out.reporter,
         )
     dropped = f", {counted(added.dropped, 'request')} dropped" if added.dropped else ""
     out.show(

@@ -100,6 +100,7 @@ class QuietReporter(Reporter):
     def __init__(self) -> None:
         self.worked = False
         self.revisions: dict[str, str] = {}  # hf:// source -> commit
+        self.renamed: dict[str, str] = {}  # temporary files in notes -> their names there
         self._noted: set[str] = set()
         self._name = ""  # of the stage
         self._started = 0.0
@@ -113,6 +114,8 @@ class QuietReporter(Reporter):
         self.revisions[source] = commit
 
     def note(self, text: str) -> None:
+        for path, name in self.renamed.items():
+            text = text.replace(path, name)
         if text not in self._noted:
             self._noted.add(text)
             self._show_note(without_secrets(text))
