@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import UsageError
@@ -44,7 +44,7 @@ from ngramkit.evaluate.bench_runs import (
     require_room,
 )
 from ngramkit.evaluate.bench_summary import BenchResults, write_results
-from ngramkit.evaluate.provenance import Provenance, given_words, provenance_of
+from ngramkit.evaluate.provenance import given_words, provenance_of
 from ngramkit.evaluate.question_sets import pin_question_set
 from ngramkit.evaluate.records import Question, questions_for, require_questions
 
@@ -172,6 +172,8 @@ def bench(
     if not force:
         require_begun_with(folder, settings)
     decoder, choices = prepared.decoder(choices)
+    from ngramkit.decode.load import device_facts  # imports torch, as the decoder has
+
     budgets = {each.label: each.budget for each in asked}
     contestants = [
         *_transformers_ways(ways, decoder),
@@ -196,33 +198,17 @@ def bench(
         if note := busy_note(used):
             reporter.note(note)
         words = {"model": prepared.name, "drafters": listed or labels, "baseline": baseline}
-        made_by = _provenance_of_call(given, words, contest, sources, choices)
+        made_by = provenance_of(
+            "bench", given,
+            {**given_words(bench, given), **words},
+            files=[questions] if isinstance(questions, str | Path) else [],
+            tokenizer=contest.model.tokenizer.record, sources=sources, choices=choices,
+            seeds={"sampling": options.sampling.seed},
+            device=device_facts(contest.model.model),
+        )  # fmt: skip
         return write_results(
             contest, runs, plan, folder, made_by, reporter, missing, used, baseline
         )
-
-
-def _provenance_of_call(
-    given: Mapping[str, Any],
-    words: Mapping[str, Any],
-    contest: Bench,
-    sources: Sources,
-    choices: Sequence[DrafterChoice],
-) -> Provenance:
-    """Return the provenance of the call with the parameters `given`; `words`: resolved ones."""
-    from ngramkit.decode.load import device_facts
-
-    options = contest.decoder.options
-    questions = given["questions"]
-    files = [questions] if isinstance(questions, str | Path) else []
-    return provenance_of(
-        "bench", given,
-        {**given_words(bench, given), **words},
-        files=files, tokenizer=contest.model.tokenizer.record,
-        sources=sources, choices=choices,
-        seeds={"sampling": options.sampling.seed},
-        device=device_facts(contest.model.model),
-    )  # fmt: skip
 
 
 def _choose_drafters(
