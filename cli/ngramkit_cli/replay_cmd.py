@@ -123,7 +123,7 @@ class ReplaySources(SourceOptions):
     def replayed(self) -> dict[str, Any]:
         """Return the keywords of sources; with --curve, {curve: artifacts}."""
         if self.curve is None:
-            return {**self.keywords()}
+            return self.keywords()
         shared = (*(role.removesuffix("s") for role in KIND_OF_ROLE), "history")
         given = [name for name in shared if getattr(self, name) is not None]
         if given:
