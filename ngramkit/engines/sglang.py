@@ -229,16 +229,11 @@ def _templates(request: Any) -> list[Any]:
     """Return templates of the request's tools, and of the JSON schema of its answer."""
     given = _custom_params(request).get(TEMPLATE_KEY)
     tools = given if isinstance(given, list) else [] if given is None else [given]
-    return [*tools, *_schema_templates(request)]
-
-
-def _schema_templates(request: Any) -> list[str]:
     schema = getattr(getattr(request, "sampling_params", None), "json_schema", None)
-    if not isinstance(schema, str):
-        return []
-    with suppress(InputError):  # such as $$ANY$$, for any JSON
-        return call_templates((), parse_json(schema, "json_schema"))
-    return []
+    if isinstance(schema, str):
+        with suppress(InputError):  # such as $$ANY$$, for any JSON
+            tools = [*tools, *call_templates((), parse_json(schema, "json_schema"))]
+    return tools
 
 
 class _Server(NamedTuple):

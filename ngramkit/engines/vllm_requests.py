@@ -76,7 +76,10 @@ class RunningRequests:
         drafts = not forbids_drafts(parameters)
         tenant = tenant_by(self._tenants, sampling, new.lora_request)
         most = most_output(sampling, new.prompt_len, self._longest())
-        references = self._read(new.req_id, parameters, tenant) if drafts else NO_REFERENCES
+        references = NO_REFERENCES
+        if drafts:
+            given, more = parameters.get(IDS_KEY), parameters.get(TEMPLATE_IDS_KEY)
+            references = self.texts.read(new.req_id, given, templates=more, tenant=tenant or "")
         self.rows.begin(
             new.req_id,
             np.array(tokens, np.int32),
@@ -202,14 +205,6 @@ class RunningRequests:
         if len(found) != count:
             return None
         return sum(each.accepted for each in found), sum(each.rejected for each in found)
-
-    def _read(self, name: str, parameters: Mapping[str, Any], tenant: str | None) -> ReferenceTexts:
-        return self.texts.read(
-            name,
-            parameters.get(IDS_KEY),
-            templates=parameters.get(TEMPLATE_IDS_KEY),
-            tenant=tenant or "",
-        )
 
     def _prediction_counts_of(
         self, new: Any, drafts: bool, references: ReferenceTexts

@@ -181,16 +181,11 @@ def _require_some(pieces: Iterable[Ngrams], artifact: Artifact, least: int) -> I
 
 
 def _one_order(path: Path, orders: Sequence[int], order: int | None) -> int:
-    listed = ", ".join(map(str, orders))
-    if order is None and len(orders) > 1:
+    if order not in orders and (order is not None or len(orders) > 1):
+        listed, got = ", ".join(map(str, orders)), "none" if order is None else order
         raise UsageError(
-            f"order must be one of {listed}, the n-gram lengths of {path}, got none",
+            f"order must be one of {listed}, the n-gram lengths of {path}, got {got}",
             "choose one",
-            option="order",
-        )
-    if order is not None and order not in orders:
-        raise UsageError(
-            f"order must be one of {listed}, the n-gram lengths of {path}, got {order}",
             option="order",
         )
     return int(order or orders[0])

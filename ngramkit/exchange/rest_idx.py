@@ -18,10 +18,9 @@ one before every document, and no draft can use it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -98,42 +97,26 @@ def import_rest_idx(
     Raises InputError for truncated files, wrapped ids and ids of another tokenizer.
     """
     chunks = list(read_chunks(path))
-    plan = {
-        "kind": TokenStore.kind,
-        "corpus": {"id": path.name, "format": "rest-idx", "sha256": sha256_of(path)},
-        "tokenizer": tokenizer.record.fingerprint,
-    }
+    record = tokenizer.record
+    corpus = {"id": path.name, "format": "rest-idx", "sha256": sha256_of(path)}
+    plan = {"kind": TokenStore.kind, "corpus": corpus, "tokenizer": record.fingerprint}
     require_fit_for_output(out, [path])
     documents = out.with_name(out.name + ".documents.partial")
     if not already_built(documents, plan):
         with ArtifactWriter(documents, TokenStore.kind, plan, force=True) as writer:
-            _write_documents(path, chunks, tokenizer, writer, plan, reporter)
+            counts = {"documents": 0, "tokens": 0}
+            for number, chunk in enumerate(chunks):
+                check_chunk(path, chunk, tokenizer)
+                arrays = _split_documents(chunk.tokens, tokenizer)
+                writer.write(f"shard-{number:05d}.safetensors", arrays)
+                counts["documents"] += len(arrays["documents"]) - 1
+                counts["tokens"] += len(arrays["tokens"])
+                reporter.advance(len(arrays["tokens"]), **counts)
+            writer.commit(record, parameters={}, corpus=corpus, counts=counts, foreign=True)
     store = TokenStore.open(documents)
     datastore = build_datastore(store, out, reporter=reporter, force=force)
     delete_artifact(documents)
     return datastore
-
-
-def _write_documents(
-    path: Path,
-    chunks: Sequence[Chunk],
-    tokenizer: TextTokenizer,
-    writer: ArtifactWriter,
-    plan: dict[str, Any],
-    reporter: Reporter,
-) -> None:
-    counts = {"documents": 0, "tokens": 0}
-    for number, chunk in enumerate(chunks):
-        name = f"shard-{number:05d}.safetensors"
-        check_chunk(path, chunk, tokenizer)
-        arrays = _split_documents(chunk.tokens, tokenizer)
-        writer.write(name, arrays)
-        counts["documents"] += len(arrays["documents"]) - 1
-        counts["tokens"] += len(arrays["tokens"])
-        reporter.advance(len(arrays["tokens"]), **counts)
-    writer.commit(
-        tokenizer.record, parameters={}, corpus=plan["corpus"], counts=counts, foreign=True
-    )
 
 
 def read_chunks(path: Path) -> Iterator[Chunk]:
