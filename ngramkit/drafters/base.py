@@ -219,7 +219,7 @@ class LiveContext:
     """
 
     def __init__(self, prompt: TokenArray) -> None:
-        self._tokens = np.empty(max(1024, 2 * len(prompt)), np.int32)
+        self._tokens = np.empty(2 * len(prompt), np.int32)
         self.length = 0
         self.append(prompt)
 

@@ -250,9 +250,10 @@ class HistoryWriter:
             written.wait(EXIT_SECONDS)
 
     def end(self) -> None:
-        self.flush()
         if self._process == os.getpid():
+            self.flush()
             self._queue.put(None)
+            self._exit.cancel()
 
     def _start(self) -> None:
         self._process = os.getpid()
@@ -266,7 +267,7 @@ class HistoryWriter:
         self._idle = True  # nothing was written yet
         self._thread = threading.Thread(target=self._run, name="ngramkit history", daemon=True)
         self._thread.start()
-        Finalize(None, self.end, exitpriority=EXIT_PRIORITY)
+        self._exit = Finalize(None, self.end, exitpriority=EXIT_PRIORITY)
 
     def _run(self) -> None:
         while True:

@@ -248,6 +248,18 @@ def test_a_graph_without_end_is_refused():
     assert "parent" in left.reason
 
 
+def test_a_branch_of_few_ids_takes_little_memory():
+    import tracemalloc
+
+    trace = {"task": {}, "nodes": [{"parent": None, "token_ids": [1]} for _ in range(2000)]}
+    tracemalloc.start()
+    try:
+        assert list(read_prime_rl(iter([(HERE, trace)]))) == []
+        assert tracemalloc.get_traced_memory()[1] < 2000 * 2048
+    finally:
+        tracemalloc.stop()
+
+
 def test_events_of_any_kind_are_read():
     for event in ({"source": "agent", "action": 3}, {"source": 3, "observation": "x"}):
         assert list(read_openhands(iter([(HERE, event)]))) == []
