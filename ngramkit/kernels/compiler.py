@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import hashlib
 import os
 import pickle
@@ -21,9 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from llvmlite import ir
 from numba import types
-from numba.core.base import BaseContext
 from numba.core.caching import NullCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
@@ -117,39 +114,10 @@ class _EntryCompiler(Compiler):
         return pipelines
 
     def _compile_core(self) -> Any:
-        with contextlib.ExitStack() as undo:  # numba's lock is held
-            for owner, name, once in REPEATED:
-                undo.callback(setattr, owner, name, getattr(owner, name))
-                setattr(owner, name, once)
+        from ngramkit.kernels.numba_shortcuts import shortcuts  # not for a kernel that is loaded
+
+        with shortcuts():  # numba's lock is held
             return super()._compile_core()
-
-
-_call_type = types.Function.get_call_type
-
-
-def _call_type_once(function: Any, context: Any, args: Any, kws: Any) -> Any:
-    return _call_type(function, context, args, kws) if kws else _typed(function, context, args)
-
-
-@functools.cache
-def _typed(function: Any, context: Any, args: Any) -> Any:
-    return _call_type(function, context, args, {})
-
-
-_get_function = BaseContext.get_function
-
-
-def _get_function_at_once(context: Any, function: Any, sig: Any, _firstcall: bool = True) -> Any:
-    return _get_function(context, function, sig, _firstcall and not isinstance(function, str))
-
-
-# numba repeats work, a quarter of the compile time: it tries all overloads at every call, looks for
-# new extensions at every access to an array, and parses a module for the size of every variable.
-REPEATED = [
-    (BaseContext, "get_function", _get_function_at_once),
-    (types.Function, "get_call_type", _call_type_once),
-    (ir.Type, "get_abi_size", functools.cache(ir.Type.get_abi_size)),
-]
 
 
 class _PartCompiler(_EntryCompiler):
