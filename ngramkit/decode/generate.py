@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.decode.base import Sink
@@ -145,8 +146,6 @@ def custom_generate(
     padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
     ends = ends_of(stopping_criteria, generation_config)
     # These requests have ids and ends already, so no tokenizer is needed.
-    from transformers.generation.utils import GenerateDecoderOnlyOutput
-
     unnamed = LanguageModel(model.config.model_type, model, tokenizer=None)  # type: ignore[arg-type]
     decoder = Decoder.settle(unnamed, options)
     requests = [

@@ -12,6 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from transformers import (
+    EosTokenCriteria,
+    MaxLengthCriteria,
+    PreTrainedTokenizerFast,
+    StoppingCriteriaList,
+    StopStringCriteria,
+)
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.progress import Reporter
@@ -133,9 +140,7 @@ def generate_options(
 
 
 def tokenizer_of(model: LanguageModel) -> Any:
-    import transformers
-
-    make: Any = transformers.PreTrainedTokenizerFast
+    make: Any = PreTrainedTokenizerFast
     return make(tokenizer_object=model.tokenizer.backend)
 
 
@@ -149,8 +154,6 @@ def with_stop_strings(options: dict[str, Any], config: Any = None) -> dict[str, 
     strings = options.get("stop_strings", strings)
     if not strings or tokenizer is None:
         return options
-    from transformers import StoppingCriteriaList, StopStringCriteria
-
     criteria = [*(options.get("stopping_criteria") or ()), StopStringCriteria(tokenizer, strings)]
     rest = {name: value for name, value in options.items() if name != "tokenizer"}
     return {**rest, "stop_strings": None, "stopping_criteria": StoppingCriteriaList(criteria)}
@@ -213,8 +216,6 @@ class Ends(NamedTuple):
 
 
 def ends_of(criteria: Sequence[Any], config: Any) -> Ends:
-    from transformers import EosTokenCriteria, MaxLengthCriteria
-
     lengths: list[int] = []
     eos: set[int] = set()
     others: list[Any] = []
@@ -231,8 +232,6 @@ def ends_of(criteria: Sequence[Any], config: Any) -> Ends:
 
 def stop_of(criteria: Sequence[Any], ids: torch.Tensor) -> Stop:
     """Return a stop that calls every criterion after the prompt, int64[1, n], and each token."""
-    from transformers import StoppingCriteriaList
-
     asked, seen = StoppingCriteriaList(criteria), ids
 
     def stop(token: int) -> bool:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.errors import ArtifactError
+from ngramkit.corpus.tokenizer import tokenizer_digests
 from ngramkit.decode.generate import custom_generate
 from ngramkit.decode.generation import with_stop_strings
 from ngramkit.drafters.create import load_drafter
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.inspection import open_artifact
 
 ARTIFACT_FOLDER = "artifact"
@@ -88,9 +90,6 @@ def _require_fit(artifact: Any, model: Any, tokenizer: Any) -> None:
             f"({record.vocabulary:,} tokens, the model has {vocabulary:,})"
         )
     if tokenizer is not None:
-        from ngramkit.corpus.tokenizer import tokenizer_digests
-        from ngramkit.formats.tokenizer_record import TokenizerRecord
-
         given = TokenizerRecord("", **tokenizer_digests(tokenizer.backend_tokenizer)._asdict())
         if not record.is_same_tokenizer(given):
             raise ArtifactError(
