@@ -76,7 +76,7 @@ class Chains:
     def draft(self, budget: int) -> DraftTree:
         return self.engine.chain_batch([self.text], [budget], asked=self.asked)[0]
 
-    def accept(self, tokens: Tokens) -> None:
+    def accept(self, tokens: Tokens, evidence: Any = None) -> None:
         self.text = np.concatenate([self.text, tokens])
 
     def finish(self) -> None:
@@ -113,7 +113,7 @@ class Arctic:
         ids, parents = np.array(draft.token_ids, np.int32), np.array(draft.parents, np.int32)
         return DraftTree(ids, parents, np.array(draft.probs, np.float32), np.zeros(n, np.uint8))
 
-    def accept(self, tokens: Tokens) -> None:
+    def accept(self, tokens: Tokens, evidence: Any = None) -> None:
         self.text = np.concatenate([self.text, tokens])[-DEPTH:]
         self.cache.add_active_response(self.number, tokens)
 

@@ -133,10 +133,7 @@ def _accept_tokens(
     evidence: Evidence | None,
     recorded: ReplayedEvidence | None,
 ) -> int:
-    if evidence is None:
-        drafter.accept(tokens)
-    else:
-        drafter.accept(tokens, evidence)
+    drafter.accept(tokens, evidence)
     if recorded is not None:
         recorded.write(tokens)
     return len(tokens)
