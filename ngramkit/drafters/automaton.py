@@ -6,7 +6,6 @@ A draft is one chain or, after short matches, Token Recycling's tree.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -39,8 +38,13 @@ class Automaton(BaseDrafter):
 
     wants_evidence = True
 
-    def __init__(self, datastores: Sequence[Datastore] = (), **options: Any) -> None:
-        self.options = AutomatonOptions(**options)
+    def __init__(
+        self,
+        datastores: Sequence[Datastore] = (),
+        *,
+        options: AutomatonOptions = AutomatonOptions(),
+    ) -> None:
+        self.options = options
         self.over = describe_artifacts(datastores)
         # Keeps the arrays alive whose addresses the table holds.
         self._shards = [shard for datastore in datastores for shard in datastore.shards]

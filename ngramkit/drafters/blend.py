@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -77,9 +76,8 @@ class Blend(BaseDrafter):
         *,
         tokenizer: TokenizerRecord | None = None,
         weights: Weights | None = None,
-        **options: Any,
+        options: BlendOptions = BlendOptions(),
     ) -> None:
-        limits = BlendOptions(**options)
         datastores = list({each.manifest.checksum: each for each in datastores}.values())
         if frozen_table is not None and any(_same_corpus(frozen_table, d) for d in datastores):
             frozen_table = None
@@ -94,12 +92,12 @@ class Blend(BaseDrafter):
             frozen=None if frozen_table is None else frozen_table.table,
             bigram=new_bigram(*(() if bigram is None else (bigram.next_tokens, bigram.log_probs))),
             shares=log_shares(datastores, frozen_table, self.vocabulary),
-            limits=np.array([*astuple(limits), eos_of(record)], np.int64),
+            limits=np.array([*astuple(options), eos_of(record)], np.int64),
             weights=pad_gates(weights),
         )
         judged = bigram is not None or past is not None
         self.shared = SharedSources(given, artifacts, judged=judged)
-        sampled = limits.scan, limits.sample
+        sampled = options.scan, options.sample
         memo = _shared_memo(datastores[0], sampled) if len(datastores) == 1 else None
         self.workspace = Workspace(self.shared, memo)
         self.request: BlendRequest | None = None  # None before the first start

@@ -6,8 +6,6 @@ token: TDL 96 is a budget of 95.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ngramkit.basics.errors import UsageError
@@ -56,10 +54,15 @@ class Cacheback(BaseDrafter):
     Raises UsageError if the lengths are not the frozen table's, or a capacity is out of bounds.
     """
 
-    def __init__(self, frozen_table: FrozenTable | None = None, **options: Any) -> None:
-        self.options = given = CachebackOptions(**options)
-        leaders, followers = given.leaders, given.followers
-        self._frozen, lengths = _frozen_arrays(frozen_table, given)
+    def __init__(
+        self,
+        frozen_table: FrozenTable | None = None,
+        *,
+        options: CachebackOptions = CachebackOptions(),
+    ) -> None:
+        self.options = options
+        leaders, followers = options.leaders, options.followers
+        self._frozen, lengths = _frozen_arrays(frozen_table, options)
         self.over = describe_artifacts([frozen_table] if frozen_table else [])
         self.leader_len, self.follower_len = lengths
         if leaders * followers > MAX_ENTRIES:

@@ -7,7 +7,6 @@ transformers' `prompt_lookup_num_tokens`.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from ngramkit.drafters.base import (
     BaseDrafter,
@@ -48,10 +47,9 @@ class Context(_ContextDrafter):
     Ties go to the later occurrence. A new query is shortened, down to one token.
     """
 
-    def __init__(self, **options: Any) -> None:
-        given = ContextOptions(**options)
-        self.query, self.width = given.query, given.width
-        self.over = f"query={given.query}, width={given.width}"
+    def __init__(self, *, options: ContextOptions = ContextOptions()) -> None:
+        self.query, self.width = options.query, options.width
+        self.over = f"query={options.query}, width={options.width}"
 
     def _from_context(self, budget: int) -> DraftTree:
         tokens, begins = self._live.tokens, self._live.continuations(self.query)
@@ -69,10 +67,9 @@ class Context(_ContextDrafter):
 class PromptLookup(_ContextDrafter):
     """Draft one chain after the earliest match of the longest n-gram, n at most `max_ngram`."""
 
-    def __init__(self, **options: Any) -> None:
-        given = PromptLookupOptions(**options)
-        self.max_ngram, self.width = given.max_ngram, given.width
-        self.over = f"max_ngram={given.max_ngram}, width={given.width}"
+    def __init__(self, *, options: PromptLookupOptions = PromptLookupOptions()) -> None:
+        self.max_ngram, self.width = options.max_ngram, options.width
+        self.over = f"max_ngram={options.max_ngram}, width={options.width}"
 
     def _from_context(self, budget: int) -> DraftTree:
         tokens, begins = self._live.tokens, self._live.continuations(self.max_ngram)

@@ -83,7 +83,9 @@ def load_drafter(
 def make_drafter(spec: DrafterSpec, sources: Mapping[str, Any]) -> Drafter:
     entry = DRAFTERS[spec.name]
     given = {name: sources[name] for name in entry.sources if name in sources}
-    drafter: Drafter = resolve_name(entry.home)(**given, **spec.options)
+    if spec.options:
+        given["options"] = entry.options(**spec.options)
+    drafter: Drafter = resolve_name(entry.home)(**given)
     return drafter
 
 

@@ -38,8 +38,10 @@ class Ngrammys(BaseDrafter):
     nodes of highest score, an estimated probability, are kept.
     """
 
-    def __init__(self, bigram: ModelBigram, **options: Any) -> None:
-        self.options = NgrammysOptions(**options)
+    def __init__(
+        self, bigram: ModelBigram, *, options: NgrammysOptions = NgrammysOptions()
+    ) -> None:
+        self.options = options
         self._table = _arrays_of(bigram)
         self.over = describe_artifacts([bigram])
         self._eos = eos_of(bigram.tokenizer)
@@ -80,9 +82,8 @@ class Bigram(BaseDrafter):
     nodes are kept.
     """
 
-    def __init__(self, bigram: ModelBigram, **options: Any) -> None:
-        given = BigramOptions(**options)
-        self.rows, self.width = given.rows or bigram.k, given.width or bigram.width
+    def __init__(self, bigram: ModelBigram, *, options: BigramOptions = BigramOptions()) -> None:
+        self.rows, self.width = options.rows or bigram.k, options.width or bigram.width
         self._table = _arrays_of(bigram)
         self.over = describe_artifacts([bigram])
         self._eos = eos_of(bigram.tokenizer)

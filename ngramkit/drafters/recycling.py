@@ -5,8 +5,6 @@ The published tree has 80 nodes; here every budget has its own tree.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ngramkit.drafters.base import NO_TOKENS, BaseDrafter, DraftTree, Evidence, Source, TokenArray
@@ -52,8 +50,8 @@ class Recycling(BaseDrafter):
     wants_evidence = True
     over = "the model's top-k"
 
-    def __init__(self, **options: Any) -> None:
-        self.options = RecyclingOptions(**options)
+    def __init__(self, *, options: RecyclingOptions = RecyclingOptions()) -> None:
+        self.options = options
         self._matrix = Matrix()
         self._last = NO_TOKENS
 

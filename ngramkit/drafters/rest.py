@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -44,11 +43,12 @@ class Rest(BaseDrafter):
 
     scores_are_shares = True
 
-    def __init__(self, datastores: Sequence[Datastore], **options: Any) -> None:
-        given = RestOptions(**options)
-        if given.min_match > given.max_match:
+    def __init__(
+        self, datastores: Sequence[Datastore], *, options: RestOptions = RestOptions()
+    ) -> None:
+        if options.min_match > options.max_match:
             raise UsageError(
-                f"min_match must be 1 to max_match ({given.max_match}), got {given.min_match}",
+                f"min_match must be 1 to max_match ({options.max_match}), got {options.min_match}",
                 option=("min_match", "max_match"),
             )
         self.over = describe_artifacts(datastores)
@@ -56,8 +56,8 @@ class Rest(BaseDrafter):
         self._shards = [shard for datastore in datastores for shard in datastore.shards]
         self._table = search_table(self._shards)
         eos = eos_of(datastores[0].tokenizer)
-        self._rules = np.array([*astuple(given), eos], np.int64)
-        self._max_match = given.max_match
+        self._rules = np.array([*astuple(options), eos], np.int64)
+        self._max_match = options.max_match
         shared = _MEMOS.setdefault(datastores[0], {}) if len(datastores) == 1 else {}
         self._memo = shared.setdefault(self._rules.tobytes(), {})
         self._live = LiveContext(NO_TOKENS)

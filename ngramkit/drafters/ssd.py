@@ -6,8 +6,6 @@ Origins are matched separately, so that none hides the others.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ngramkit.drafters.base import (
@@ -66,15 +64,14 @@ class Ssd(BaseDrafter):
 
     takes_references = True
 
-    def __init__(self, past: PastRequests, **options: Any) -> None:
-        given = SsdOptions(**options)
+    def __init__(self, past: PastRequests, *, options: SsdOptions = SsdOptions()) -> None:
         self._past = past
         self.over = (
             f"{past.tokens:,} tokens of past requests, {describe_artifacts((), past.tokenizer)}"
         )
-        rules = np.array([given.query, given.continuation, eos_of(past.tokenizer)], np.int64)
-        self._continuation = given.continuation
-        self._origins = [_Origin(rules, given.least_score) for _ in past.shards]
+        rules = np.array([options.query, options.continuation, eos_of(past.tokenizer)], np.int64)
+        self._continuation = options.continuation
+        self._origins = [_Origin(rules, options.least_score) for _ in past.shards]
         self._live = LiveContext(NO_TOKENS)
         self._cursor = Cursor(NO_REFERENCES, NO_TOKENS)
         self._prompt_tokens = 0

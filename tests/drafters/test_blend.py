@@ -10,6 +10,7 @@ from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.drafters.base import Evidence, Source
 from ngramkit.drafters.blend import Blend, load_weights
 from ngramkit.drafters.create import load_drafter
+from ngramkit.drafters.options import BlendOptions
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.evaluate.records import Turn
 from ngramkit.evaluate.replay_loop import replay_turn
@@ -102,7 +103,7 @@ def test_memoized_samples_change_nothing(datastore):
     text = random.integers(0, VOCABULARY, 60).astype(np.int32)
     trees = []
     for _ in range(2):
-        drafter = Blend([store], scan=4, sample=16)
+        drafter = Blend([store], options=BlendOptions(scan=4, sample=16))
         drafter.start(text[:20])
         for i in range(20, 60, 4):
             trees.append(scores_by_path(drafter.draft(20)))
@@ -238,7 +239,7 @@ def test_bad_parameters_and_artifacts_are_refused(datastore, tmp_path):
     with pytest.raises(UsageError, match="needs an artifact or a tokenizer"):
         Blend([])
     with pytest.raises(UsageError, match="scan"):
-        Blend([datastore([[1]])], scan=5000)
+        Blend([datastore([[1]])], options=BlendOptions(scan=5000))
     with pytest.raises(ArtifactError, match="was built for the tokenizer"):
         Blend([datastore([[1]]), datastore([[1]], vocabulary=20)])
     weights = load_weights()

@@ -10,6 +10,7 @@ from twins.blend import Twin
 
 from ngramkit.drafters.base import Evidence
 from ngramkit.drafters.blend import Blend, load_weights
+from ngramkit.drafters.options import BlendOptions
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.formats.history import History
 
@@ -90,7 +91,7 @@ def test_the_tree_is_its_twins(datastore, documents, prompt, written, budget, sc
     store = datastore(documents, **({"shard_tokens": 24} if cut else {}))
     shards = [shard.tokens.tolist() for shard in store.shards]
     twin = Twin([shards], VOCABULARY, load_weights(), scan, sample, 5, EOS)
-    drafter = Blend([store], scan=scan, sample=sample, hops=5)
+    drafter = Blend([store], options=BlendOptions(scan=scan, sample=sample, hops=5))
     assert_twins(drafter, twin, prompt, written, budget)
 
 
@@ -115,7 +116,9 @@ def test_the_tree_of_all_sources_is_its_twins(
     for request in earlier:
         past.append(ids(*request), len(request))
     known_past = PastRequests(past, background=False)
-    drafter = Blend([store], table, pairs, known_past, scan=3, sample=8, hops=5)
+    drafter = Blend(
+        [store], table, pairs, known_past, options=BlendOptions(scan=3, sample=8, hops=5)
+    )
     for request in requests:
         drafter.start(ids(*request))
         drafter.finish()
@@ -146,7 +149,7 @@ def test_the_tree_of_several_corpora_is_its_twins(
     weights = load_weights()
     held = as_dictionary(table) if table else None
     twin = Twin(shards, VOCABULARY, weights, scan, 8, 5, EOS, held)
-    drafter = Blend(stores, table, scan=scan, sample=8, hops=5)
+    drafter = Blend(stores, table, options=BlendOptions(scan=scan, sample=8, hops=5))
     assert_twins(drafter, twin, prompt, written, budget)
 
 
@@ -190,7 +193,7 @@ def test_the_tree_with_evidence_is_its_twins(
     weights = load_weights()
     shards = [shard.tokens.tolist() for shard in store.shards]
     twin = Twin([shards], VOCABULARY, weights, 3, 8, 5, EOS, bigram=known)
-    drafter = Blend([store], bigram=pairs, scan=3, sample=8, hops=5)
+    drafter = Blend([store], bigram=pairs, options=BlendOptions(scan=3, sample=8, hops=5))
     assert_twins(drafter, twin, prompt, written, budget, evidence_of)
 
 
@@ -214,7 +217,7 @@ def test_the_tree_of_a_text_that_is_copied_and_edited_is_its_twins(
             copied[at : at + (what > 0)] = [token] * (what < 2)
     store = datastore([[0, 1]])
     past = remembering(store)
-    drafter = Blend([store], past=past, scan=48, sample=8, hops=5)
+    drafter = Blend([store], past=past, options=BlendOptions(scan=48, sample=8, hops=5))
     request, prompt = [], [3]
     if stands == "in the prompt":
         prompt = [*text, 3]

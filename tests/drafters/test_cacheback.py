@@ -11,6 +11,7 @@ from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.drafters.base import Source
 from ngramkit.drafters.cacheback import Cacheback, DynamicTable
+from ngramkit.drafters.options import CachebackOptions
 
 TOKENS = st.lists(st.integers(0, 4), max_size=30)
 STEPS = st.lists(
@@ -52,7 +53,10 @@ def test_grows_the_twins_trees(
     path = tmp_path_factory.mktemp("frozen") / "table"
     frozen, as_dict = frozen_of(token_store, path, documents, ll, fl)
     ours = Cacheback(
-        frozen, leader_len=ll, follower_len=fl, leaders=leaders, followers=followers, deeper=deeper
+        frozen,
+        options=CachebackOptions(
+            leader_len=ll, follower_len=fl, leaders=leaders, followers=followers, deeper=deeper
+        ),
     )
     twin = Twin(as_dict, ll, fl, leaders, followers, deeper)
     for prompt in prompts:
@@ -88,7 +92,7 @@ def test_a_large_capacity_costs_nothing_until_it_is_used():
 def test_keep_outlives_a_request_and_nothing_else_does():
     prompt, other = np.array([1, 2, 3, 4, 5], np.int32), np.array([9, 1], np.int32)
     for keep, found in [(False, []), (True, [2, 3, 4])]:
-        drafter = Cacheback(keep=keep)
+        drafter = Cacheback(options=CachebackOptions(keep=keep))
         drafter.start(prompt)
         drafter.start(other)
         assert drafter.draft(3).token_ids.tolist() == found
@@ -98,7 +102,7 @@ def test_refuses_what_makes_no_table(token_store, tmp_path):
     frozen = build_frozen(token_store([[1, 2, 3, 4]], 5), tmp_path / "t")
     assert Cacheback(frozen).leader_len == 1
     with pytest.raises(UsageError, match="must be 1 and 3"):
-        Cacheback(frozen, follower_len=2)
+        Cacheback(frozen, options=CachebackOptions(follower_len=2))
     for wrong in ({"leaders": 0}, {"followers": 0}, {"deeper": -1}, {"leader_len": -1}):
         with pytest.raises(UsageError):
-            Cacheback(**wrong)
+            Cacheback(options=CachebackOptions(**wrong))

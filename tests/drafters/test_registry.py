@@ -7,7 +7,7 @@ import pytest
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.create import load_drafter
-from ngramkit.drafters.options import MAX_DEPTH, MAX_OCCURRENCES
+from ngramkit.drafters.options import MAX_DEPTH, MAX_OCCURRENCES, RestOptions
 from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options
 from ngramkit.drafters.rest import Rest
 from ngramkit.kernels.blend.counts import MAX_READ_OCCURRENCES
@@ -103,7 +103,7 @@ def test_a_value_out_of_bounds_or_of_another_type_says_so(token_store, tmp_path)
     datastore = build_datastore(token_store([[1, 2, 3]], 10), tmp_path / "datastore")
     for value, message in ((32, "1 to 31, got 32"), (0, "1 to 31, got 0"), (2.5, "a whole number")):
         with pytest.raises(UsageError, match=f"continuation must be {message}"):
-            Rest([datastore], continuation=value)
+            Rest([datastore], options=RestOptions(continuation=value))
     with pytest.raises(UsageError, match="min_match must be 1 to max_match"):
         load_drafter("rest", datastores=[datastore], min_match=9, max_match=8)
     with pytest.raises(TypeError, match=r"'max_mach'.*max_match"):

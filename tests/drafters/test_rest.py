@@ -7,6 +7,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters import rest
 from ngramkit.drafters.base import Source
+from ngramkit.drafters.options import RestOptions
 from ngramkit.drafters.rest import Rest
 
 EOS = 9
@@ -68,17 +69,17 @@ def test_a_match_that_always_ends_its_document_gives_way_to_a_shorter_one(datast
     final = Rest([datastore([[1, 2, 3]])])
     final.start(ids(2, 3))
     assert drafted(final)[0] == []
-    shy = Rest([datastore([[1, 2, 3], [3, 4]])], min_match=2)
+    shy = Rest([datastore([[1, 2, 3], [3, 4]])], options=RestOptions(min_match=2))
     shy.start(ids(1, 2, 3))
     assert drafted(shy)[0] == []
 
 
 def test_min_match_max_match_and_continuation_bound_the_draft(datastore):
     store = datastore([[1, 2, 3, 4, 5, 6], [7, 3, 8]])
-    strict = Rest([store], min_match=3)
+    strict = Rest([store], options=RestOptions(min_match=3))
     strict.start(ids(0, 2, 3))
     assert drafted(strict)[0] == []
-    short = Rest([store], max_match=1, continuation=2)
+    short = Rest([store], options=RestOptions(max_match=1, continuation=2))
     short.start(ids(1, 2, 3))
     assert drafted(short)[0] == [(4, -1), (8, -1), (5, 0)]
 
@@ -108,7 +109,9 @@ def test_drafts_along_a_text_are_the_naive_ones(datastore, monkeypatch, data, fr
     texts = st.lists(st.integers(0, 3), max_size=25)
     documents = data.draw(st.lists(texts, min_size=1, max_size=5).filter(any))
     longest = data.draw(st.integers(1, 6))
-    drafter = Rest([datastore(documents, 4, eos=None)], max_match=longest, continuation=4)
+    drafter = Rest(
+        [datastore(documents, 4, eos=None)], options=RestOptions(max_match=longest, continuation=4)
+    )
     shards = [[t for d in documents for t in [*d, 4]]]
     context = data.draw(texts)
     drafter.start(np.array(context, np.int32))
@@ -128,7 +131,7 @@ def test_a_draft_after_a_frequent_match_is_made_once(datastore, monkeypatch):
     """For all drafters of the same rules over a datastore."""
     monkeypatch.setattr(rest, "MEMOIZED_OCCURRENCES", 1)
     store = datastore([[1, 2, 3], [1, 2, 4], [5, 6]])
-    drafters = [Rest([store]), Rest([store]), Rest([store], continuation=1)]
+    drafters = [Rest([store]), Rest([store]), Rest([store], options=RestOptions(continuation=1))]
     for drafter in drafters:
         drafter.start(ids(1))
     first, second, other = (drafter.draft(8) for drafter in drafters)
@@ -154,6 +157,6 @@ def test_options_that_make_no_sense_are_refused(datastore):
     store = datastore([[1, 2]])
     for options in ({"min_match": 0}, {"min_match": 3, "max_match": 2}, {"continuation": 0}):
         with pytest.raises(UsageError):
-            Rest([store], **options)
+            Rest([store], options=RestOptions(**options))
     with pytest.raises(UsageError):
-        Rest([store], continuation=32)
+        Rest([store], options=RestOptions(continuation=32))

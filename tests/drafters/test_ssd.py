@@ -12,6 +12,7 @@ from twins import ssd as reference_ssd
 from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.base import Source
 from ngramkit.drafters.create import load_drafter
+from ngramkit.drafters.options import SsdOptions
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.evaluate.records import Turn
@@ -48,7 +49,7 @@ def test_the_request_in_flight_is_not_history_and_requests_are_kept_apart():
 
 def test_a_stale_history_is_soon_drafted_from_no_more():
     rng = np.random.default_rng(0)
-    drafter = Ssd(remembering(), least_score=0.02)
+    drafter = Ssd(remembering(), options=SsdOptions(least_score=0.02))
     for _ in range(40):
         serve(drafter, rng.integers(0, EOS, 20), rng.integers(0, EOS, 80))
     drafter.start(ids(0))
@@ -75,8 +76,10 @@ def test_a_history_of_shuffled_words_costs_less_than_two_percent(tmp_path, least
         history.append(words[begin : begin + 500], 1)
     for budget in (8, 64):
         stale = PastRequests(history, read_only=True, background=False)
-        with_none = passes(Ssd(remembering(), least_score=least), requests, budget)
-        with_stale = passes(Ssd(stale, least_score=least), requests, budget)
+        with_none = passes(
+            Ssd(remembering(), options=SsdOptions(least_score=least)), requests, budget
+        )
+        with_stale = passes(Ssd(stale, options=SsdOptions(least_score=least)), requests, budget)
         assert with_stale <= 1.02 * with_none
 
 
@@ -112,7 +115,7 @@ def test_bad_parameters_are_refused():
         remembering(capacity=0)
     for bad in ({"query": 0}, {"continuation": 0}, {"continuation": 32}, {"least_score": 1.5}):
         with pytest.raises(UsageError):
-            Ssd(remembering(), **bad)
+            Ssd(remembering(), options=SsdOptions(**bad))
 
 
 def test_one_repeated_token_is_drafted_in_full():
@@ -143,7 +146,7 @@ def test_the_twin_agrees_through_the_whole_drafter(
         for tokens in earlier:
             history.append(ids(*tokens), 1)
         past = PastRequests(history, rebuild_tokens=rebuild, newest_tokens=newest, background=False)
-        drafter = Ssd(past, least_score=least)
+        drafter = Ssd(past, options=SsdOptions(least_score=least))
         rules = (10, 24, VOCABULARY, EOS)
         constants = (
             ssd.RECORDED_LENGTHS,

@@ -13,6 +13,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context
+from ngramkit.drafters.options import BlendOptions
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines import batch, sessions
@@ -72,9 +73,9 @@ def makers(tmp_path_factory, token_store):
         past.remember(ids(text[5:]), 0)
     past.forgetful = True
     return {
-        "learning": lambda: Blend([datastore], past=past, scan=3, sample=8),
-        "several": lambda: Blend([datastore, other], scan=3, sample=8),
-        "plain": lambda: Blend([datastore], scan=3, sample=8),
+        "learning": lambda: Blend([datastore], past=past, options=BlendOptions(scan=3, sample=8)),
+        "several": lambda: Blend([datastore, other], options=BlendOptions(scan=3, sample=8)),
+        "plain": lambda: Blend([datastore], options=BlendOptions(scan=3, sample=8)),
         "context": Context,
     }
 

@@ -12,6 +12,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import NO_TOKENS, DraftTree
 from ngramkit.drafters.blend import Blend, load_weights
 from ngramkit.drafters.blend_request import Job
+from ngramkit.drafters.options import BlendOptions
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines.blend_source import BlendSource
 from ngramkit.engines.drafter_requests import DrafterSource
@@ -54,7 +55,9 @@ def test_blends_chain_is_the_best_path(datastore, documents, prompt, length, cos
     shards = [shard.tokens.tolist() for shard in store.shards]
     weights = load_weights()
     twin = Twin([shards], VOCABULARY, weights, 3, 8, 5, EOS)
-    workspace = BlendSource(Blend([store], scan=3, sample=8, hops=5)).workspace()
+    workspace = BlendSource(
+        Blend([store], options=BlendOptions(scan=3, sample=8, hops=5))
+    ).workspace()
     chain = chain_of(workspace, workspace.request(ids(*prompt)), length, cost)
     chain.check()
     floor = max(cost, RARE)

@@ -15,6 +15,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.automaton import Automaton
 from ngramkit.drafters.base import Source
+from ngramkit.drafters.options import AutomatonOptions
 from ngramkit.exchange import exllamav3
 from ngramkit.exchange.exllamav3 import MAX_EXPORTED_TOKENS, TOKEN_BYTES, export_automaton
 from ngramkit.formats.datastore import Datastore, DatastoreShard
@@ -141,7 +142,7 @@ def test_its_drafts_are_those_of_the_automaton_drafter(
     table = shard_table([(s.tokens, s.suffix_array, s.first_token) for s in store.shards])
     ours, copied = in_corpus(table, np.array(context, np.int32), 64, 1, width, 1)
     assert _expected((ours, copied.tolist()), minimum) == _expected((matched, drafted), minimum)
-    drafter = Automaton([store], threshold=minimum, bias=0, width=width)
+    drafter = Automaton([store], options=AutomatonOptions(threshold=minimum, bias=0, width=width))
     drafter.start(np.array(context, np.int32))
     tree = drafter.draft(width)
     if len(tree.token_ids) and tree.source[0] == Source.DATASTORE:
