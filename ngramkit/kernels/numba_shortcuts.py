@@ -48,7 +48,7 @@ def _typed(function: Any, context: Any, args: Any) -> Any:
 
 
 def _post_process(code: Any, emit_dels: bool = False, extend_lifetimes: bool = False) -> None:
-    """Do as numba does for a function that is no generator and is not lifted from another."""
+    """Do as numba does for functions that are compiled whole and do not yield."""
     code.func_ir.blocks = canonicalize_cfg(code.func_ir.blocks)
     code.func_ir.variable_lifetime = VariableLifetime(code.func_ir.blocks)
     if emit_dels:
