@@ -99,8 +99,18 @@ class _WithoutEnvironments:
         return getattr(self._codegen, name)
 
 
+def _shortcuts() -> contextlib.AbstractContextManager[None]:
+    from ngramkit.kernels.numba_shortcuts import shortcuts  # not imported for kernels that are kept
+
+    return shortcuts()
+
+
 class _EntryCompiler(Compiler):
     library: type[_Whole] = _Whole
+
+    def __init__(self, *arguments: Any) -> None:
+        with _shortcuts():
+            super().__init__(*arguments)
 
     def define_pipelines(self) -> Any:
         if self.state.library is None:
@@ -114,9 +124,7 @@ class _EntryCompiler(Compiler):
         return pipelines
 
     def _compile_core(self) -> Any:
-        from ngramkit.kernels.numba_shortcuts import shortcuts  # not for a kernel that is loaded
-
-        with shortcuts():  # numba's lock is held
+        with _shortcuts():
             return super()._compile_core()
 
 

@@ -3,6 +3,7 @@
 numba tries all overloads at every call, looks for new extensions at every access to an array,
 parses a module for the size of every variable, and finds where variables live after each pass. It
 copies arrays, pairs and ranges to the stack to read a field, and divides to count a loop's rounds.
+Its extensions, such as awkward's, import for half a second.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, entrypoints, types
 from numba.core.base import BaseContext
 from numba.core.postproc import PostProcessor, VariableLifetime
 from numba.core.transforms import canonicalize_cfg
@@ -141,7 +142,11 @@ def _make_array_of_value(kind: Any) -> Any:
     return make
 
 
+def _nothing() -> None: ...
+
+
 SHORTCUTS: list[tuple[Any, str, Any]] = [
+    (entrypoints, "init_all", _nothing),
     (types.Function, "get_call_type", _call_type_once),
     (PostProcessor, "run", _post_process),
     (BaseContext, "get_function", _get_function_at_once),
