@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, entrypoints, types
+from numba.core import cgutils, entrypoints, ir as numba_ir, types
 from numba.core.base import BaseContext
 from numba.core.postproc import PostProcessor, VariableLifetime
 from numba.core.transforms import canonicalize_cfg
@@ -54,6 +54,25 @@ def _post_process(code: Any, emit_dels: bool = False, extend_lifetimes: bool = F
     code.func_ir.variable_lifetime = VariableLifetime(code.func_ir.blocks)
     if emit_dels:
         code._insert_var_dels(extend_lifetimes=extend_lifetimes)
+
+
+LEAVES = {str, int, type(None), numba_ir.Loc}
+
+
+def _variables_in(instruction: Any, value: Any) -> list[Any]:
+    """Return the variables in an instruction's field; numba tests each value for five classes."""
+    kind = type(value)
+    if kind is numba_ir.Var:
+        return [value]
+    if kind not in (dict, list, tuple):
+        return value.list_vars() if isinstance(value, numba_ir.Inst) else []
+    found: list[Any] = []
+    for each in value.values() if kind is dict else value:
+        if type(each) is numba_ir.Var:
+            found.append(each)
+        elif type(each) not in LEAVES:
+            found += _variables_in(instruction, each)
+    return found
 
 
 def _get_function_at_once(context: Any, function: Any, sig: Any, _firstcall: bool = True) -> Any:
@@ -149,6 +168,7 @@ SHORTCUTS: list[tuple[Any, str, Any]] = [
     (entrypoints, "init_all", _nothing),
     (types.Function, "get_call_type", _call_type_once),
     (PostProcessor, "run", _post_process),
+    (numba_ir.Inst, "_rec_list_vars", _variables_in),
     (BaseContext, "get_function", _get_function_at_once),
     (BaseContext, "pair_first", _first),
     (BaseContext, "pair_second", _second),

@@ -3,9 +3,11 @@
 import numpy as np
 from hypothesis import given, settings, strategies as st
 from numba.core.base import BaseContext
+from numba.core.compiler import run_frontend
 from numba.np import arrayobj
 
 from ngramkit.kernels.jit import entry
+from ngramkit.kernels.numba_shortcuts import shortcuts
 
 bounds = st.integers(-5, 5)
 
@@ -64,6 +66,15 @@ def test_arrays(values, row, column):
     found = tuple(array.copy() for array in expected)
     assert compiled_reads(*found, row, column) == reads(*expected, row, column)
     assert all(map(np.array_equal, found, expected))
+
+
+def test_the_variables_of_instructions_are_numbas():
+    blocks = run_frontend(reads).blocks.values()
+    instructions = [each for block in blocks for each in block.body]
+    expected = [each.list_vars() for each in instructions]
+    with shortcuts():
+        assert [each.list_vars() for each in instructions] == expected
+    assert max(map(len, expected)) > 2
 
 
 def test_numba_is_left_as_it_was():
