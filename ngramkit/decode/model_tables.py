@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.arguments import check_type, check_types
@@ -58,8 +57,7 @@ def model_bigram(
     )  # fmt: skip
     pending = open_pending_model(run)
     require_rows(k, pending.tokenizer, prefix)
-    builder = "ngramkit.builders.model_bigram:build_model_bigram"
-    return _build_table("bigram", builder, pending, out, options, reporter, force)
+    return _build_table("bigram", pending, out, options, reporter, force)
 
 
 def model_unigram(
@@ -89,21 +87,17 @@ def model_unigram(
     )  # fmt: skip
     pending = open_pending_model(run)
     require_rows(k, pending.tokenizer)
-    builder = "ngramkit.builders.model_unigram:build_model_unigram"
-    return _build_table("unigram", builder, pending, out, options, reporter, force)
+    return _build_table("unigram", pending, out, options, reporter, force)
 
 
 def _build_table(
     kind: str,
-    builder: str,
     pending: PendingModel,
     out: str | Path | None,
     options: dict[str, Any],
     reporter: Reporter,
     force: bool,
 ) -> BuiltTable[Any]:
-    """Build a table by `builder`, "module:function", which is imported after the checks."""
-
     def is_same(there: Manifest) -> bool:
         same = there.tokenizer.fingerprint == pending.tokenizer.record.fingerprint
         return same and options.items() <= there.parameters.items()
@@ -111,11 +105,15 @@ def _build_table(
     place = out or default_place(pending.name, kind)
     require_same(place, f"model-{kind}", is_same, force=force)
     model = pending.load()
+    from ngramkit.builders.model_bigram import build_model_bigram  # imports torch, as the model has
+    from ngramkit.builders.model_unigram import build_model_unigram
+
+    builder: Any = {"bigram": build_model_bigram, "unigram": build_model_unigram}[kind]
     seconds: float | None = None
 
     def build(path: Path, **run: Any) -> Artifact:
         nonlocal seconds
-        built = resolve_name(builder)(model.model, model.tokenizer, path, **options, **run)
+        built = builder(model.model, model.tokenizer, path, **options, **run)
         seconds = built.seconds
         table: Artifact = built.table
         return table

@@ -40,7 +40,7 @@ KNOWN = {
         "ngramkit/basics/machine.py": ["subprocess.Popen"],
         # None: what is called as a process ends, in children of an engine's too
         "ngramkit/engines/batch.py": ["multiprocessing.util.Finalize"],
-        "ngramkit/engines/growing_history.py": ["multiprocessing.util.Finalize"],  # the same
+        "ngramkit/engines/growing_history.py": ["multiprocessing.util.Finalize"] * 2,  # the same
         "ngramkit/engines/llama_cpp.py": ["multiprocessing.util.Finalize"],  # the same
         "ngramkit/engines/vllm_requests.py": ["multiprocessing.util.Finalize"],  # the same
     },
@@ -61,6 +61,7 @@ KNOWN = {
         "ngramkit/engines/sglang.py": ["importlib.import_module"],  # a module of sglang
         "ngramkit/engines/sglang_hooks.py": ["importlib.import_module"],  # the engine that runs it
         "ngramkit/engines/tensorrt_llm.py": ["importlib.import_module"],  # the same
+        "ngramkit/engines/vllm_hooks.py": ["importlib.import_module"],  # the same
         "ngramkit/engines/vllm_plugin.py": ["importlib.import_module"],  # the same
         # None: the C library that is loaded
         "ngramkit/decode/packed_weights.py": ["ctypes.CDLL", "ctypes.CDLL"],
