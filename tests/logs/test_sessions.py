@@ -196,6 +196,15 @@ def test_codexs_compactions_without_items_or_by_reference():
     assert unread["a part of a message that is not text"] == 2
 
 
+def test_codexs_thoughts_without_a_text_are_hidden_and_counted_once_an_answer():
+    unread = Counter()
+    codex = Codex(unread)
+    empty = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": ""}]}
+    for each in (empty, {"type": "reasoning", "content": None}, empty):
+        codex.read({"type": "response_item", "payload": each})
+    assert unread == {"an answer whose thoughts are hidden": 1}
+
+
 def session_of(reader, *records):
     unread = Counter()
     session = reader(unread)
