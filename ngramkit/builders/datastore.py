@@ -39,12 +39,12 @@ from ngramkit.formats.artifact import require, require_layout, token_dtype
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import Manifest, build_id
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built, in_progress
-from ngramkit.formats.safetensors import Array, open_arrays
+from ngramkit.formats.safetensors import Array, open_container
 from ngramkit.formats.tokens import LAYOUT, TokenStore
 from ngramkit.remote.publishing import build_at, require_out, require_same
 
 BYTES_PER_TOKEN = 16  # planned, with the pages of the written file
-MAX_SHARD_TOKENS = 1 << 27  # larger shards hardly draft faster
+MAX_SHARD_BITS = 27  # of the tokens of a shard; larger ones hardly draft faster
 MIN_SHARD_TOKENS = 1 << 16
 MIN_SPLIT_TOKENS = 1 << 20  # a smaller corpus is one shard
 
@@ -107,10 +107,9 @@ def build_datastore(
 
     def require_place(planned: PlannedStore) -> None:
         def is_same(there: Manifest) -> bool:
-            fill = there.parameters.get("shard_tokens")
             size = there.counts.get("documents", 0) + there.counts.get("tokens", 0)
-            same = there.build == build_id(_build_plan(fill, planned.build))
-            return same and fill in possible_fills(size, shard_tokens, memory, workers)
+            plans = possible_plans(planned.build, size, shard_tokens, memory, workers)
+            return there.build in map(build_id, plans)
 
         place = out or default_out(planned, Datastore.kind)
         require_same(place, Datastore.kind, is_same, force=force)
@@ -119,13 +118,23 @@ def build_datastore(
         open_executor(executor, ray_address, workers, reporter) as runner,
         token_store(source, model, eos, runner, reporter, text, require_place) as store,
     ):
-        ends = stream_ends(store)
-        fills = possible_fills(int(ends[-1]), shard_tokens, memory, workers)
+        counts, tokens = store.manifest.counts, store.manifest.build
+        if not counts["tokens"]:
+            raise InputError(
+                f"cannot build a datastore: {store.path} has no tokens",
+                "check the corpus and its options",
+            )
+        size = counts["documents"] + counts["tokens"]
+        plans = possible_plans(tokens, size, shard_tokens, memory, workers)
 
         def build(out: Path, *, reporter: Reporter, force: bool) -> Datastore:
-            plan = _chosen_plan(store, out, fills)
-            if already_built(out, plan, reporter):
-                return Datastore.open(out)
+            for plan in plans:  # an existing build keeps its own
+                if already_built(out, plan, reporter):
+                    return Datastore.open(out)
+                if in_progress(out, plan):
+                    break
+            else:
+                plan = plans[0]
             with ArtifactWriter(
                 out,
                 Datastore.kind,
@@ -136,12 +145,12 @@ def build_datastore(
                 force=force,
             ) as writer:
                 fill = plan["parameters"]["shard_tokens"]
-                _sort_all(store, ends, fill, StageRunner(writer, runner, reporter))
+                _sort_all(store, fill, StageRunner(writer, runner, reporter))
                 writer.commit(
                     store.tokenizer,
                     parameters=plan["parameters"],
                     corpus=store.manifest.corpus,
-                    counts=store.manifest.counts,
+                    counts=counts,
                 )
             return Datastore.open(out)
 
@@ -149,36 +158,27 @@ def build_datastore(
         return build_at(build, place, reporter=reporter, force=force)
 
 
-def max_shard_tokens(memory: int, workers: int) -> int:
-    """Return tokens per shard, a power of two, so that similar memory gives the same bytes."""
-    fitting = max(memory // (BYTES_PER_TOKEN * workers), MIN_SHARD_TOKENS)
-    return int(min(1 << (fitting.bit_length() - 1), MAX_SHARD_TOKENS))
+def possible_plans(
+    tokens: str, size: int, shard_tokens: int | None, memory: int | None, workers: int | None
+) -> list[dict[str, Any]]:
+    """Return the plans of a datastore of `size` tokens with separators, the best first.
 
-
-def possible_fills(
-    size: int, shard_tokens: int | None, memory: int | None, workers: int | None
-) -> list[int]:
-    """Return the tokens per shard that a build of `size` tokens may have, the best first.
-
-    Without `shard_tokens` these follow from the memory, then those of builds with other memory.
+    A plan is everything that decides the bytes; `tokens` is the build of the token store. Without
+    `shard_tokens` these follow from the memory, then those of builds with other memory.
     """
     if shard_tokens is not None:
-        return [_even_shard_tokens(size, shard_tokens)]
-    limit = max_shard_tokens(memory or free_memory() // 2, worker_count(workers))
-    least = 2 if size > MIN_SPLIT_TOKENS else 1
-    limits = [limit, *(1 << bits for bits in range(MAX_SHARD_TOKENS.bit_length() - 1, 15, -1))]
-    return list(dict.fromkeys(_even_shard_tokens(size, limit, least) for limit in limits))
-
-
-def _chosen_plan(store: TokenStore, out: Path, fills: Sequence[int]) -> dict[str, Any]:
-    """Return the plan of the best of `fills`; an existing build keeps its own."""
-    plans = [_build_plan(fill, store.manifest.build) for fill in fills]
-    known = (plan for plan in plans if already_built(out, plan) or in_progress(out, plan))
-    return next(known, plans[0])
-
-
-def _even_shard_tokens(size: int, limit: int, least: int = 1) -> int:
-    return math.ceil(size / max(math.ceil(size / limit), least))
+        limits, least = [shard_tokens], 1
+    else:
+        most = (memory or free_memory() // 2) // (BYTES_PER_TOKEN * worker_count(workers))
+        # A power of two, so that similar memory gives the same bytes.
+        best = min(max(most, MIN_SHARD_TOKENS).bit_length() - 1, MAX_SHARD_BITS)
+        limits = [1 << bits for bits in (best, *range(MAX_SHARD_BITS, 15, -1))]
+        least = 2 if size > MIN_SPLIT_TOKENS else 1
+    fills = [math.ceil(size / max(math.ceil(size / limit), least)) for limit in limits]
+    return [
+        {"kind": Datastore.kind, "parameters": {"shard_tokens": fill}, "tokens": tokens}
+        for fill in dict.fromkeys(fills)
+    ]
 
 
 class ShardSpan(NamedTuple):
@@ -194,27 +194,6 @@ class StorePart(NamedTuple):
 
     file: str
     base: int
-
-
-def _build_plan(fill: Any, tokens: str) -> dict[str, Any]:
-    """Return everything that decides the bytes; `tokens` is the build of the token store."""
-    return {"kind": Datastore.kind, "parameters": {"shard_tokens": fill}, "tokens": tokens}
-
-
-def stream_ends(store: TokenStore) -> Array:
-    """Return each document's end in the stream, int64[documents].
-
-    The stream is every document of the store, followed by a separator. Raises InputError if the
-    store has no tokens.
-    """
-    lengths = [np.diff(shard.documents.astype(np.int64)) for shard in store.shards]
-    joined = np.concatenate([np.empty(0, np.int64), *lengths])
-    if not joined.sum():
-        raise InputError(
-            f"cannot build a datastore: {store.path} has no tokens",
-            "check the corpus and its options",
-        )
-    return np.cumsum(joined + 1)
 
 
 def shard_spans(ends: Array, fill: int) -> Iterator[ShardSpan]:
@@ -234,11 +213,16 @@ def shard_spans(ends: Array, fill: int) -> Iterator[ShardSpan]:
         begin = piece.end
 
 
-def read_span(folder: Path, parts: Sequence[StorePart], piece: ShardSpan, separator: int) -> Array:
+def sort_piece(
+    store: str, parts: Sequence[StorePart], piece: ShardSpan, separator: int, folder: str, name: str
+) -> WrittenFile:
+    """Read the tokens of a span from its files, and write their suffix array."""
+    from ngramkit.kernels.suffix.sort import sort_shard
+
     tokens = np.full(piece.end - piece.begin + piece.cut, separator, token_dtype(separator))
     for part in parts:
-        file = require_shared(folder / part.file)
-        arrays = open_arrays(file)
+        file = require_shared(Path(store) / part.file)
+        arrays, _ = open_container(file)
         require_layout(file, arrays, LAYOUT)
         documents = arrays["documents"].astype(np.int64)
         ends = part.base + documents[1:] + np.arange(1, len(documents))  # in the stream
@@ -251,25 +235,17 @@ def read_span(folder: Path, parts: Sequence[StorePart], piece: ShardSpan, separa
             if begin < end:
                 target = slice(begin - piece.begin, end - piece.begin)
                 tokens[target] = arrays["tokens"][begin - shift : end - shift]
-    require(tokens.max() <= separator, folder, "it was changed while it was read")
-    return tokens
-
-
-def sort_piece(
-    store: str, parts: Sequence[StorePart], piece: ShardSpan, separator: int, folder: str, name: str
-) -> WrittenFile:
-    from ngramkit.kernels.suffix.sort import sort_shard
-
-    tokens = read_span(Path(store), parts, piece, separator)
+    require(tokens.max() <= separator, store, "it was changed while it was read")
     return write_file(folder, name, sort_shard(tokens, separator))
 
 
-def _sort_all(store: TokenStore, ends: Array, fill: int, stages: StageRunner) -> None:
+def _sort_all(store: TokenStore, fill: int, stages: StageRunner) -> None:
+    """Sort the stream: every document of the store, followed by a separator."""
     path, separator = str(store.path.absolute()), store.tokenizer.separator
-    documents = np.cumsum([0, *(len(shard.documents) - 1 for shard in store.shards)])
-    bases = np.concatenate([[0], ends])[documents[:-1]].tolist()
+    lengths = [np.diff(shard.documents.astype(np.int64)) + 1 for shard in store.shards]
+    bases = np.cumsum([0, *(each.sum() for each in lengths[:-1])]).tolist()
     files = list(map(StorePart, sorted(store.manifest.files), bases))
-    pieces, tasks = list(shard_spans(ends, fill)), []
+    pieces, tasks = list(shard_spans(np.cumsum(np.concatenate(lengths)), fill)), []
     for index, piece in enumerate(pieces):
         parts = files[bisect_right(bases, piece.begin) - 1 : bisect_left(bases, piece.end)]
         size = piece.end - piece.begin

@@ -8,7 +8,7 @@ from twins.kernels import suffix_array
 
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.builders import datastore as module
-from ngramkit.builders.datastore import build_datastore, max_shard_tokens
+from ngramkit.builders.datastore import build_datastore, possible_plans
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.formats.artifact import check_whole
 from ngramkit.formats.datastore import Datastore
@@ -183,10 +183,14 @@ def test_what_ends_a_build_from_text_is_told_where_its_tokens_are(
 
 
 def test_the_default_shard_follows_memory_in_powers_of_two():
-    assert max_shard_tokens(16 << 30, 2) == 1 << 27
-    assert max_shard_tokens(3 << 30, 2) == 1 << 26
-    assert max_shard_tokens((3 << 30) + 12345, 2) == 1 << 26
-    assert max_shard_tokens(1, 64) == 1 << 16
+    def tokens_per_shard(memory, workers):
+        plans = possible_plans("store", 1 << 40, None, memory, workers)
+        return plans[0]["parameters"]["shard_tokens"]
+
+    assert tokens_per_shard(16 << 30, 2) == 1 << 27
+    assert tokens_per_shard(3 << 30, 2) == 1 << 26
+    assert tokens_per_shard((3 << 30) + 12345, 2) == 1 << 26
+    assert tokens_per_shard(1, 64) == 1 << 16
 
 
 def damage(path, array, change):

@@ -28,8 +28,12 @@ def sort_shard(tokens: Array, separator: int, *, wide: bool = False) -> dict[str
     """
     from pydivsufsort import divsufsort
 
-    width = 2 if separator <= 0xFFFF else 3
-    positions = divsufsort(_big_endian(tokens, width), force64=wide)
+    if separator <= 0xFFFF:
+        width, raw = 2, tokens.astype(">u2").view(np.uint8)
+    else:
+        columns = tokens.astype("<u4").view(np.uint8).reshape(-1, 4)[:, 2::-1]
+        width, raw = 3, np.ascontiguousarray(columns).reshape(-1)
+    positions = divsufsort(raw, force64=wide)
     dtype = np.int32 if len(tokens) <= MAX_INT32 else np.int64
     kept = positions.view(dtype)[: len(tokens)]
     keep_aligned(positions, kept, width)
@@ -100,13 +104,6 @@ def sort_by_comparing(tokens: Array, order: Array) -> int:
         row = 1 - row
         width *= 2
     return row if left >= 0 else -1
-
-
-def _big_endian(tokens: Array, width: int) -> Array:
-    if width == 2:
-        return tokens.astype(">u2").view(np.uint8)
-    columns = tokens.astype("<u4").view(np.uint8).reshape(-1, 4)[:, 2::-1]
-    return np.ascontiguousarray(columns).reshape(-1)
 
 
 @entry
