@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import Any
 
 from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.untrusted import parse_json, read_plain
 
+# Endings of architectures whose weights predict a token from both sides.
+MASKED_HEADS = ("ForMaskedLM", "ForPreTraining")
 DEFAULT_MODEL = "demo"
 MODEL_VARIABLE = "NGRAMKIT_MODEL"
 
@@ -289,3 +293,17 @@ def write_settings(settings: dict[str, str]) -> None:
 
 def _unreadable_settings(path: Path) -> InputError:
     return InputError(f"cannot read {path}", "delete it: it holds only the chosen model")
+
+
+def require_causal(config: Mapping[str, Any], name: str) -> None:
+    """Raise InputError for an encoder-decoder and for a masked model, such as BERT."""
+    listed = config.get("architectures")
+    heads = [head for head in listed if isinstance(head, str)] if isinstance(listed, list) else []
+    masked = heads and all(head.endswith(MASKED_HEADS) for head in heads)
+    if config.get("is_encoder_decoder") is True:
+        what = "an encoder-decoder"
+    elif masked and config.get("is_decoder") is not True:
+        what = f"a masked model ({heads[0]})"
+    else:
+        return
+    raise InputError(f"cannot use {name}: it is {what}", "use a decoder-only causal model")

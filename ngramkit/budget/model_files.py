@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.errors import InputError, hub_errors
-from ngramkit.basics.models import ModelRef
+from ngramkit.basics.models import ModelRef, require_causal
 from ngramkit.basics.untrusted import read_json
 from ngramkit.budget.model_size import ModelSize, gguf_size, language_config, model_size
 from ngramkit.budget.stored_bits import quantisation_of
@@ -32,7 +32,7 @@ class ModelFacts:
 def read_facts(model: str | ModelRef) -> ModelFacts:
     """Return a model's facts without asking the Hub.
 
-    Raises InputError for an encoder-decoder and for a folder without a model.
+    Raises InputError for a model that is not causal and for a folder without a model.
     """
     ref = ModelRef.of(model)
     if (gguf := find_gguf(ref)) is not None:
@@ -71,8 +71,7 @@ def _read_config(ref: ModelRef) -> dict[str, Any]:
         return {}
     config = read_json(path, error=InputError, hint="download the model again")
     config = config if isinstance(config, dict) else {}
-    if config.get("is_encoder_decoder") is True:
-        raise encoder_decoder(ref.name)
+    require_causal(config, ref.name)
     return config
 
 
@@ -101,9 +100,3 @@ def require_model(folder: Path) -> None:
             f"cannot open {folder}: it has no {' or '.join(f'*{end}' for end in WEIGHTS)}",
             "download the model again",
         )
-
-
-def encoder_decoder(name: str) -> InputError:
-    return InputError(
-        f"cannot use {name}: it is an encoder-decoder", "use a decoder-only causal model"
-    )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from ngramkit.basics.errors import InputError, UsageError, require_between
-from ngramkit.basics.models import HUB_IDS, is_gguf, resolve_model
+from ngramkit.basics.models import HUB_IDS, is_gguf, require_causal, resolve_model
 from ngramkit.basics.results import Result
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.formats.artifact import Artifact
@@ -88,10 +88,7 @@ class BuiltTable(Result, Generic[Table]):
 
 def require_usable(model: Any, tokenizer: TextTokenizer) -> None:
     name, config = tokenizer.record.id, model.config.get_text_config()
-    if model.config.is_encoder_decoder:
-        raise InputError(
-            f"cannot use {name}: it is an encoder-decoder", "use a decoder-only causal model"
-        )
+    require_causal(model.config.to_dict(), name)
     if model.get_output_embeddings() is None:
         raise InputError(
             f"cannot use {name}: it has no output embedding ({type(model).__name__})",

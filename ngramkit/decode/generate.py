@@ -13,6 +13,7 @@ import torch
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from ngramkit.basics.errors import UsageError
+from ngramkit.basics.models import require_causal
 from ngramkit.decode.base import Sink
 from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.generate_rows import decode_rows
@@ -273,8 +274,7 @@ TOKEN_TYPE_ARGUMENTS = ("mm_token_type_ids", "token_type_ids")  # 0 is text, in 
 def refuse_unsupported(
     model: Any, input_ids: torch.Tensor, config: Any, inputs: Mapping[str, Any]
 ) -> None:
-    if model.config.is_encoder_decoder:
-        raise _refusal("an encoder-decoder", "drafts continue a decoder's own text")
+    require_causal(model.config.to_dict(), type(model).__name__)
     for name, value in settings_not_default(config, PLAIN).items():
         raise _refusal(f"{name}={value}")
     if config.cache_implementation not in EXACT_CACHES:

@@ -15,10 +15,9 @@ import torch
 
 from ngramkit.basics.errors import InputError, NgramkitError, UsageError, first_line, from_hub
 from ngramkit.basics.limits import FILE_NAME
-from ngramkit.basics.models import ModelRef
+from ngramkit.basics.models import ModelRef, require_causal
 from ngramkit.basics.progress import show_downloads
 from ngramkit.basics.untrusted import read_json
-from ngramkit.budget.model_files import encoder_decoder
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer, needs_code
 from ngramkit.decode.gguf_weights import model_folder
 from ngramkit.decode.packed_weights import is_packed, pack_linears
@@ -125,8 +124,7 @@ def load_weights(
         )
         if not trust_remote_code:
             require_no_kernels(config, name)
-        if config.is_encoder_decoder:
-            raise encoder_decoder(name)
+        require_causal(config.to_dict(), name)
         method = quantisation_method(config)
         wanted = "auto" if method and dtype == "auto" else _choose_dtype(dtype, where)
         model: Any = AutoModelForCausalLM.from_pretrained(

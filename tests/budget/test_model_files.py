@@ -10,6 +10,7 @@ from gguf_files import demo_metadata, write_gguf
 from huggingface_hub import constants
 
 from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.models import require_causal
 from ngramkit.budget.model_files import ModelFacts, read_facts
 from ngramkit.decode.placement import require_placement
 
@@ -30,6 +31,20 @@ def test_a_hub_model_in_the_cache_is_known_without_a_network(tmp_path, monkeypat
     (cached / "snapshots" / ("a" * 40) / "config.json").write_text('{"is_encoder_decoder": true}')
     with pytest.raises(InputError, match="acme/tiny: it is an encoder-decoder"):
         read_facts("acme/tiny")
+
+
+def test_a_model_that_predicts_from_both_sides_is_refused():
+    masked = {"architectures": ["BertForMaskedLM", "BertForPreTraining"]}
+    with pytest.raises(InputError, match=r"acme/tiny: it is a masked model \(BertForMaskedLM\)"):
+        require_causal(masked, "acme/tiny")
+    for config in (
+        {**masked, "is_decoder": True},
+        {"architectures": ["BertForMaskedLM", "BertLMHeadModel"]},
+        {"architectures": ["LlamaForCausalLM"]},
+        {"architectures": [None]},
+        {},
+    ):
+        require_causal(config, "acme/tiny")
 
 
 @pytest.mark.parametrize("name", ["a:b/c", "-x/y", "x/y ", "x/.y"])

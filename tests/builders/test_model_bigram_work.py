@@ -177,4 +177,10 @@ def test_models_that_cannot_have_a_table_are_refused(llama, tmp_path):
     )
     with pytest.raises(InputError, match="encoder-decoder"):
         build(transformers.T5ForConditionalGeneration(config).eval(), tmp_path / "t")
+    config = transformers.BertConfig(
+        vocab_size=PADDED, hidden_size=8, num_hidden_layers=1, num_attention_heads=2
+    )
+    config.architectures = ["BertForMaskedLM"]
+    with pytest.raises(InputError, match=r"a masked model \(BertForMaskedLM\)"):
+        build(transformers.BertForMaskedLM(config).eval(), tmp_path / "t")
     assert not list(tmp_path.iterdir())

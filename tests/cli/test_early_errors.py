@@ -141,6 +141,7 @@ decode --prompt x --model empty                  | empty
 decode --prompt x --model none.gguf              | none.gguf
 decode --prompt x --model noweights              | noweights
 decode --prompt x --model encdec                 | encdec
+decode --prompt x --model masked                 | masked model
 decode --prompt x --model badcfg                 |
 decode --prompt x --cache low-bit --kv-bits 1,2  | --kv-bits 2
 decode --prompt x --cache low-bit --kv-top-k 5   | --kv-top-k --cache
@@ -304,6 +305,7 @@ model-bigram --extend greedy                     | --extend
 BROKEN = {  # model folders: a file of each, and its text; None: it has no such file
     "badcfg": ("config.json", "{"),
     "encdec": ("config.json", '{"is_encoder_decoder": true}'),
+    "masked": ("config.json", '{"architectures": ["BertForMaskedLM"]}'),
     "notok": ("tokenizer.json", None),
     "noweights": ("model.safetensors", None),
 }
