@@ -185,7 +185,7 @@ def warm_builders(folder: Path, tokenizer: TokenizerRecord) -> None:
     from ngramkit.exchange.llama_cpp import export_cache, read_cache
     from ngramkit.formats.datastore import search_table
     from ngramkit.formats.opening import verify_artifact
-    from ngramkit.kernels.suffix.search import look_up
+    from ngramkit.kernels.suffix.search import find_from_python
 
     size = len(COMPILED_PROMPT)
     arrays = {
@@ -205,4 +205,4 @@ def warm_builders(folder: Path, tokenizer: TokenizerRecord) -> None:
         export_cache(artifact, cache, dynamic=True)
         read_cache(cache)
     merge([frozen, build_frozen(store, folder / "another", leaders=1)], folder / "merged")
-    look_up(search_table(datastore.shards)[0], COMPILED_PROMPT[:2])
+    find_from_python(search_table(datastore.shards)[0], COMPILED_PROMPT[:2])

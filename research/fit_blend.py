@@ -3,7 +3,7 @@
 Each --on names a model (its tokenizer), an artifact of a corpus (a datastore or a frozen table; -
 for none) and a record file whose answers are not in it. The weights are fitted on all of them
 together, so that they hold whatever is at hand; of several artifacts blend mixes what they make of
-each by itself (kernels.blend.mixture). They minimise the log loss of
+each by itself (kernels.blend.weighting). They minimise the log loss of
 what was written next, at places of the answers drawn at random. The evaluation's own records have
 no part in it.
 
@@ -32,16 +32,16 @@ from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.safetensors import write_arrays
 from ngramkit.kernels.blend.counts import COLUMNS
-from ngramkit.kernels.blend.mixture import (
+from ngramkit.kernels.blend.sources import new_place, rewind
+from ngramkit.kernels.blend.weighting import (
     GATE_FEATURES,
     GATES,
     TOKEN_FEATURES,
     Weights,
-    count_sources,
+    count_in_sources,
     gate_features_of,
     token_features_of,
 )
-from ngramkit.kernels.blend.prediction import new_place, rewind
 from ngramkit.kernels.jit import allocating_entry
 from ngramkit.kernels.packed_arguments import Packed
 
@@ -109,7 +109,7 @@ def look(sources: Any, place: Any, size: int) -> Any:
     [COLUMNS], gate features, token features [n, TOKEN_FEATURES] (log p left at 0)."""
     into = sources.into
     rewind(sources, place, size, size)  # nothing is taken back: it finds the last tokens' place
-    count_sources(sources, place.root, place.recent, size)
+    count_in_sources(sources, place.root, place.recent, size)
     rows = into.state[0]
     gate_features = np.empty(GATE_FEATURES, np.float32)
     gate_features_of(into, size, gate_features)
@@ -167,7 +167,7 @@ def log_loss(weights: Weights, places: Places) -> float:
 
 
 def _loss(parameters: Sequence[Any], data: Sequence[Any]) -> Any:
-    """Compute what kernels.blend.mixture does, for many places at once."""
+    """Compute what kernels.blend.weighting does, for many places at once."""
     import torch
 
     gate_in, gate_bias, gate_out, gate_out_bias, token_in, token_bias, token_out = parameters

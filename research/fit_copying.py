@@ -30,7 +30,13 @@ from ngramkit.kernels.blend.copied_text import (
     point_to_live,
 )
 from ngramkit.kernels.blend.counts import listed_row
-from ngramkit.kernels.blend.prediction import extend, follow_token, move_on, new_place, predict
+from ngramkit.kernels.blend.sources import (
+    extend,
+    follow_token,
+    mix_sources_in_order,
+    move_on,
+    new_place,
+)
 from ngramkit.kernels.jit import entry
 from ngramkit.kernels.packed_arguments import Packed
 
@@ -49,7 +55,7 @@ def write(sources: Any, place: Any, begin: int, offers: Any) -> None:
     for i in range(len(offers)):
         position, token = begin + i, np.int64(sources.live.tokens[begin + i])
         point_to_live(place.copied, sources.live)
-        predict(
+        mix_sources_in_order(
             sources, place.root, place.past, place.recent, place.copied, position, np.float32(0),
             token,
         )  # fmt: skip

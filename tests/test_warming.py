@@ -111,7 +111,7 @@ print(json.dumps(loaded()), flush=True)
     command = [sys.executable, "-c", LOADED + code, str(tmp_path)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     task, requests = (set(json.loads(line)) for line in done.stdout.splitlines())
-    for name in ("draft", "learn", "merge_drafts"):
+    for name in ("draft_after_trusted_match", "learn_trust", "keep_best_of_two_drafts"):
         assert any(f"ssd.{name} " in kernel for kernel in requests)
     assert requests <= task
 

@@ -25,7 +25,7 @@ from torch.utils.cpp_extension import include_paths, library_paths
 import ngramkit
 from benchmarks.servers.environment import download, folder_and_version
 from ngramkit.drafters.base import Source
-from ngramkit.kernels.automaton import in_corpus
+from ngramkit.kernels.automaton import first_match_in_corpus
 from ngramkit.kernels.suffix.search import shard_table
 
 CONTEXTS, LONGEST, WIDTH, MATCH = 4000, 60, 10, 64  # tokens
@@ -71,7 +71,9 @@ def compare(bank: Any, store: Any, texts: list[Any]) -> None:
         context = text[max(0, end - int(rng.integers(1, LONGEST + 1))) : end].astype(np.int64)
         matched, drafted = bank.cursor().draft(torch.from_numpy(context), 1, WIDTH)
         theirs, context = drafted[0].tolist(), context.astype(np.int32)
-        length, ours = in_corpus(table, context, MATCH, 1, WIDTH, -1 if eos is None else eos)
+        length, ours = first_match_in_corpus(
+            table, context, MATCH, 1, WIDTH, -1 if eos is None else eos
+        )
         if (length, ours.tolist()) == (matched, theirs):
             equal += 1
         else:

@@ -23,7 +23,7 @@ from ngramkit.drafters.base import (
 from ngramkit.drafters.options import AutomatonOptions
 from ngramkit.drafters.recycling import Matrix
 from ngramkit.formats.datastore import Datastore, search_table
-from ngramkit.kernels.automaton import extend, in_corpus, longest_repeat, new_automaton
+from ngramkit.kernels.automaton import extend, first_match_in_corpus, longest_repeat, new_automaton
 
 AGREEMENT_PROBABILITY = 0.8  # probability that the next token of a chain is right
 INITIAL_CAPACITY = 1 << 11  # initial capacity of an automaton, in tokens
@@ -72,7 +72,7 @@ class Automaton(BaseDrafter):
         if len(self._table):
             longest = min(self._bound, options.max_match)
             shortest = max(matched + 1, options.threshold) + options.bias  # below, it is not used
-            corpus_matched, copied = in_corpus(
+            corpus_matched, copied = first_match_in_corpus(
                 self._table, self._live.tokens, longest, shortest, most, self._eos
             )
             is_cut = corpus_matched >= options.max_match

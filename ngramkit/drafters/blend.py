@@ -37,7 +37,7 @@ from ngramkit.formats.safetensors import open_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.kernels.blend.counts import SearchedCorpus, new_corpus
 from ngramkit.kernels.blend.evidence import new_bigram
-from ngramkit.kernels.blend.mixture import (
+from ngramkit.kernels.blend.weighting import (
     GATE_FEATURES,
     GATES,
     TOKEN_FEATURES,

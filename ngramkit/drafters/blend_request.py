@@ -35,10 +35,10 @@ from ngramkit.kernels.blend.evidence import (
     learn_evidence,
     new_evidence,
 )
-from ngramkit.kernels.blend.mixture import Weights, new_history, new_scratch
-from ngramkit.kernels.blend.prediction import BlendSources, new_place
 from ngramkit.kernels.blend.references import new_edits
+from ngramkit.kernels.blend.sources import BlendSources, new_place
 from ngramkit.kernels.blend.tree import EXTEND, LEARN, NODES, REWIND, Tree, new_tree, run_jobs
+from ngramkit.kernels.blend.weighting import Weights, new_history, new_scratch
 from ngramkit.kernels.packed_arguments import Packed
 
 MAX_CHECKPOINTS = 64  # checkpoints of a request's learnt state, for `rewind`
@@ -78,7 +78,7 @@ class PastTables:
 
 
 class SharedArrays(NamedTuple):
-    """Arrays that all requests of a Blend read; for shapes see kernels.blend.prediction."""
+    """Arrays that all requests of a Blend read; for shapes see kernels.blend.sources."""
 
     table: Array  # of the datastores' shards
     frozen: dict[str, Array] | None  # of a frozen table

@@ -26,9 +26,9 @@ from ngramkit.kernels.cacheback import (
     USED,
     FrozenArrays,
     Pool,
-    grow_tree,
+    add_dynamic_then_frozen,
     learn_and_evict,
-    replace_all,
+    refill_table,
 )
 
 LEADER_LEN, FOLLOWER_LEN = 1, 3
@@ -87,7 +87,7 @@ class Cacheback(BaseDrafter):
             return DraftTree.empty()
         first_level = budget - min(self.options.deeper, (budget + 1) // DEEPER_SHARE)
         return DraftTree(
-            *grow_tree(
+            *add_dynamic_then_frozen(
                 self._table.leader_pool,
                 self._table.follower_pool,
                 self._frozen,
@@ -181,5 +181,5 @@ def _grow_pool(pool: Pool, more: int, most: int, owners: int) -> Pool:
     for name in FOLLOWER_LISTS:
         getattr(grown, name)[: len(pool.newest)] = getattr(pool, name)
     grown.state[:] = pool.state
-    replace_all(grown)
+    refill_table(grown)
     return grown

@@ -22,10 +22,10 @@ from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.safetensors import Array
 from ngramkit.kernels.arrays import NO_TOKEN
 from ngramkit.kernels.ngrammys import (
+    best_nodes_of_rows,
     bigram_rows,
     context_then_bigram_tree,
     probabilities_by_bits,
-    tree_of_rows,
 )
 
 SOURCES = np.array([Source.CONTEXT, Source.MODEL], np.uint8)
@@ -96,7 +96,7 @@ class Bigram(BaseDrafter):
         # No row beyond the budget can hold one of the best: its first token would be one of them.
         rows = bigram_rows(*self._table, self._last, min(self.rows, budget), self.width, self._eos)
         sources = np.full(len(rows[0]), Source.MODEL, np.uint8)
-        tree: tuple[Any, ...] = tree_of_rows(*rows, sources, budget)
+        tree: tuple[Any, ...] = best_nodes_of_rows(*rows, sources, budget)
         return DraftTree(*tree)
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:

@@ -24,7 +24,7 @@ from ngramkit.drafters.base import (
 )
 from ngramkit.drafters.options import RestOptions
 from ngramkit.formats.datastore import Datastore, search_table
-from ngramkit.kernels.rest import draft_after_longest_match
+from ngramkit.kernels.rest import match_longest_then_shorter
 
 MEMOIZED_OCCURRENCES = 511  # occurrences of a match beyond which its draft is memoized
 MEMOIZED, LARGE = 4096, 128  # maximum drafts, and maximum nodes of each
@@ -70,7 +70,7 @@ class Rest(BaseDrafter):
     def draft(self, budget: int) -> DraftTree:
         context = self._live.tokens
         most = MEMOIZED_OCCURRENCES if budget <= LARGE else NEVER
-        tree, match, frequent = draft_after_longest_match(
+        tree, match, frequent = match_longest_then_shorter(
             self._table, context, self._bound, budget, self._rules, most
         )
         # A match of the maximum length may be cut short, so it does not bound the next one.
@@ -81,7 +81,7 @@ class Rest(BaseDrafter):
         key = budget, match.tobytes()
         tree = self._memo.get(key)
         if tree is None:
-            columns, _, _ = draft_after_longest_match(
+            columns, _, _ = match_longest_then_shorter(
                 self._table, match, len(match), budget, self._rules, NEVER
             )
             tree = DraftTree(*columns)

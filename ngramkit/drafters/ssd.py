@@ -24,7 +24,12 @@ from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import NO_REFERENCES, Cursor, Given
 from ngramkit.formats.datastore import DatastoreShard, search_table
 from ngramkit.formats.safetensors import Array
-from ngramkit.kernels.ssd import RECORDED_LENGTHS, draft, learn, merge_drafts
+from ngramkit.kernels.ssd import (
+    RECORDED_LENGTHS,
+    draft_after_trusted_match,
+    keep_best_of_two_drafts,
+    learn_trust,
+)
 
 
 class _Origin:
@@ -44,7 +49,7 @@ class _Origin:
         if shards is not self._shards:
             self._shards = shards
             self._table = search_table(shards)
-        token_ids, parents, scores, shares, match = draft(
+        token_ids, parents, scores, shares, match = draft_after_trusted_match(
             self._table, context, budget, self._rules, self._record, self._least
         )
         self.drafted = (token_ids, parents, shares, match)
@@ -52,7 +57,7 @@ class _Origin:
 
     def learn(self, written: TokenArray) -> None:
         if self.drafted is not None:
-            learn(*self.drafted, written, self._record)
+            learn_trust(*self.drafted, written, self._record)
             self.drafted = None
 
 
@@ -95,7 +100,7 @@ class Ssd(BaseDrafter):
             return DraftTree.empty()
         best = drafts[0]
         for other in drafts[1:]:
-            best = merge_drafts(best, other, budget)
+            best = keep_best_of_two_drafts(best, other, budget)
         token_ids, parents, scores = best
         source = np.full(len(token_ids), Source.HISTORY, np.uint8)
         return DraftTree(token_ids, parents, scores, source)

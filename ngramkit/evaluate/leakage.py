@@ -27,12 +27,14 @@ def leaked_share(answer: TokenArray, shards: Sequence[Array]) -> float:
     begins = range(0, len(answer) - WINDOW_TOKENS + 1, WINDOW_STRIDE)
     if not len(begins):
         return 0.0
-    from ngramkit.kernels.suffix.search import look_up
+    from ngramkit.kernels.suffix.search import find_from_python
 
     held = 0
     for begin in begins:
         window = answer[begin : begin + WINDOW_TOKENS].astype(np.int32)
-        held += any(low < high for low, high in (look_up(shard, window) for shard in shards))
+        held += any(
+            low < high for low, high in (find_from_python(shard, window) for shard in shards)
+        )
     return held / len(begins)
 
 

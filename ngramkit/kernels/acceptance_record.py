@@ -33,12 +33,12 @@ def chances(
     were right before this draft.
     """
     chance, depths = np.empty(len(parents), np.float32), np.empty(len(parents), np.int64)
-    set_chances(parents, scores, record, trust, run, depths, chance)
+    weigh_by_record(parents, scores, record, trust, run, depths, chance)
     return chance
 
 
 @entry
-def set_chances(parents, scores, record, trust, run, depths, chance):
+def weigh_by_record(parents, scores, record, trust, run, depths, chance):
     expected, came_true = SCORE_WEIGHT, SCORE_WEIGHT
     for kind in range(RUN_CLASSES):
         for level in range(SHARE_CLASSES):

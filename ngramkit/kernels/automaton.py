@@ -206,7 +206,7 @@ def longest_repeat(automaton: SuffixAutomaton, width: int) -> tuple[int, Array]:
 
 
 @allocating_entry
-def in_corpus(
+def first_match_in_corpus(
     table: Array, context: Array, longest: int, shortest: int, width: int, eos: int
 ) -> tuple[int, Array]:
     """Return the match's length and its continuation, from suffix arrays.
@@ -226,7 +226,7 @@ def in_corpus(
         shard += 1
     row = table[shard]
     match = context[len(context) - matched :]
-    place = _first_place(row, intervals[shard, 0], intervals[shard, 1], match) + matched
+    place = _first_occurrence(row, intervals[shard, 0], intervals[shard, 1], match) + matched
     size = 0
     while size < width:
         token = token_at(row, place + size)
@@ -240,7 +240,7 @@ def in_corpus(
 
 
 @part
-def _first_place(shard: Array, low: int, high: int, match: Array) -> int:
+def _first_occurrence(shard: Array, low: int, high: int, match: Array) -> int:
     """Return the first position of an interval; few frequent matches are far into the text."""
     if high - low > MAX_SCANNED:
         for position in range(min(MAX_SCANNED, shard[SHARD_SIZE])):

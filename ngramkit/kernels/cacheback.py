@@ -32,7 +32,7 @@ class Pool(NamedTuple):
 
 
 @part
-def find_row(pool, owner, row):
+def find_entry(pool, owner, row):
     """Return the owner's entry that holds `row` (i32[k]), else -1."""
     return pool.table[_find_slot(pool, owner, row)]
 
@@ -64,7 +64,7 @@ def insert_entry(pool, owner, row):
     for i in range(len(row)):
         pool.rows[entry, i] = row[i]
     place_in_table(pool, entry)
-    _link(pool, entry)
+    _link_as_newest(pool, entry)
     return entry
 
 
@@ -72,11 +72,11 @@ def insert_entry(pool, owner, row):
 def make_newest(pool, entry):
     if pool.newest[pool.owners[entry]] != entry:
         _unlink(pool, entry)
-        _link(pool, entry)
+        _link_as_newest(pool, entry)
 
 
 @part
-def remove_row(pool, entry):
+def remove_entry(pool, entry):
     _unlink(pool, entry)
     _remove_from_table(pool, entry)
     pool.following[entry] = pool.state[FREE]
@@ -91,7 +91,7 @@ def place_in_table(pool, entry):
 
 
 @entry
-def replace_all(pool):
+def refill_table(pool):
     """Fill an empty hash table with all listed entries."""
     for owner in range(len(pool.newest)):
         entry = pool.newest[owner]
@@ -117,7 +117,7 @@ def _remove_from_table(pool, entry):
 
 
 @part
-def _link(pool, entry):
+def _link_as_newest(pool, entry):
     owner = pool.owners[entry]
     first = pool.newest[owner]
     pool.previous[entry] = NONE
@@ -184,7 +184,7 @@ def learn_and_evict(leaders, followers, most_leaders, most_followers, tokens):
     leader_len, follower_len = leaders.rows.shape[1], followers.rows.shape[1]
     for i in range(len(tokens) - leader_len - follower_len + 1):
         row = tokens[i : i + leader_len]
-        leader = find_row(leaders, 0, row)
+        leader = find_entry(leaders, 0, row)
         if leader == NONE:
             if leaders.state[SIZE] == most_leaders:
                 _evict_oldest_leader(leaders, followers)
@@ -192,12 +192,12 @@ def learn_and_evict(leaders, followers, most_leaders, most_followers, tokens):
         else:
             make_newest(leaders, leader)
         row = tokens[i + leader_len : i + leader_len + follower_len]
-        follower = find_row(followers, leader, row)
+        follower = find_entry(followers, leader, row)
         if follower != NONE:
             make_newest(followers, follower)
             continue
         if followers.lengths[leader] == most_followers:
-            remove_row(followers, followers.oldest[leader])
+            remove_entry(followers, followers.oldest[leader])
         insert_entry(followers, leader, row)
 
 
@@ -206,12 +206,14 @@ def _evict_oldest_leader(leaders, followers):
     """Evict the least recently used leader and its followers; amortised O(1)."""
     leader = leaders.oldest[0]
     while followers.oldest[leader] != NONE:
-        remove_row(followers, followers.oldest[leader])
-    remove_row(leaders, leader)
+        remove_entry(followers, followers.oldest[leader])
+    remove_entry(leaders, leader)
 
 
 @allocating_entry
-def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first_level):
+def add_dynamic_then_frozen(
+    leaders, followers, frozen, shares, agreement, tail, budget, first_level
+):
     """Return the draft tree after `tail` (i32[n], at least a leader), breadth first by follower.
 
     A leader adds its dynamic followers, most recent first, then its frozen ones, most frequent
@@ -239,8 +241,8 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
         limit = budget if head else first_level
         head += 1
         _last_tokens(tree, tail, node, row)
-        leader = find_row(leaders, 0, row)
-        at = _find_row(frozen.leaders, row)  # the leader's row in the frozen table
+        leader = find_entry(leaders, 0, row)
+        at = _find_frozen_leader(frozen.leaders, row)  # the leader's row in the frozen table
         chance = np.float64(tree[2][node]) if node >= 0 else 1.0
         if leader != NONE:
             make_newest(leaders, leader)
@@ -250,7 +252,7 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
                     tree, children, size, limit, node, followers.rows[follower],
                     chance * shares[rank], agreement, DYNAMIC,
                 )  # fmt: skip
-                end = _insert_by_score(queue, queued, end, last)
+                end = _enqueue_once(queue, queued, end, last)
                 follower = followers.following[follower]
                 rank += 1
             chance *= left
@@ -264,12 +266,12 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
                     tree, children, size, limit, node, frozen.followers[i],
                     chance * (frozen.follower_counts[i] / frozen.leader_counts[at]), 1.0, FROZEN,
                 )  # fmt: skip
-                end = _insert_by_score(queue, queued, end, last)
+                end = _enqueue_once(queue, queued, end, last)
     return tree[0][:size], tree[1][:size], tree[2][:size], tree[3][:size]
 
 
 @part
-def _find_row(rows, query):
+def _find_frozen_leader(rows, query):
     count, width = rows.shape
     if len(query) != width:
         return -1
@@ -323,7 +325,7 @@ def _add_path(tree, children, size, limit, parent, tokens, chance, agreement, so
 
 
 @part
-def _insert_by_score(queue, queued, end, node):
+def _enqueue_once(queue, queued, end, node):
     if node >= 0 and not queued[node]:
         queued[node] = True
         queue[end] = node

@@ -27,7 +27,7 @@ def probabilities_by_bits() -> Array:
 
 
 @allocating_entry
-def frequent_rows(
+def most_frequent_rows(
     tokens: Array, begins: Array, width: int, most: int
 ) -> tuple[Array, Array, Array]:
     """Return the `most` most frequent rows tokens[begin : begin + width], ties to the later one.
@@ -136,7 +136,7 @@ def _rank_of(next_tokens: Array, before: int, token: int) -> int:
 
 
 @allocating_entry
-def tree_of_rows(
+def best_nodes_of_rows(
     rows: Array, lengths: Array, gains: Array, sources: Array, budget: int
 ) -> tuple[Array, Array, Array, Array]:
     """Return ids, parents, scores and sources of the `budget` nodes of highest score.
@@ -201,7 +201,7 @@ def context_then_bigram_tree(
 
     `sources` uint8[2] are the sources of both.
     """
-    copied, ends, counts = frequent_rows(tokens, begins, width, most)
+    copied, ends, counts = most_frequent_rows(tokens, begins, width, most)
     last = np.int64(tokens[-1])  # as in Python: `bigram_rows` is compiled once
     drafted, stops, chances = bigram_rows(
         next_tokens, log_probs, extended, probabilities, last, most - len(copied), width, eos
@@ -226,4 +226,4 @@ def context_then_bigram_tree(
         for depth in range(stops[i]):
             rows[r, depth] = drafted[i, depth]
             gains[r, depth] = chances[i, depth] * ESCAPE / mass
-    return tree_of_rows(rows, lengths, gains, owners, budget)
+    return best_nodes_of_rows(rows, lengths, gains, owners, budget)

@@ -10,13 +10,13 @@ from ngramkit.kernels.suffix.draft_tree import (
     COUNT,
     PARENT,
     TOKEN,
-    most_frequent_continuations,
+    choose_most_frequent_nodes,
 )
-from ngramkit.kernels.suffix.search import find_all, longest_match
+from ngramkit.kernels.suffix.search import find_in_all_shards, longest_match
 
 
 @allocating_entry
-def draft_after_longest_match(
+def match_longest_then_shorter(
     table: Array, context: Array, bound: int, budget: int, rules: Array, most: int
 ) -> tuple[tuple[Array, Array, Array, Array], int, int]:
     """Return the draft after `context` int32[n], the longest match's length, and 0.
@@ -31,21 +31,19 @@ def draft_after_longest_match(
     used, left_out = match, 0
     nodes, total = np.empty((0, 4), np.int64), 0
     while used >= min_match:
-        if _count_suffixes(intervals) > most:
+        if _count_occurrences(intervals) > most:
             left_out = used
             break
-        nodes, total = most_frequent_continuations(
-            table, intervals, used, budget, continuation, eos
-        )
+        nodes, total = choose_most_frequent_nodes(table, intervals, used, budget, continuation, eos)
         used -= 1
         if len(nodes) or budget == 0 or used < min_match:
             break
-        find_all(table, context[len(context) - used :], intervals)
-    return _as_tree(nodes, total), match, left_out
+        find_in_all_shards(table, context[len(context) - used :], intervals)
+    return _score_by_share(nodes, total), match, left_out
 
 
 @part
-def _count_suffixes(intervals: Array) -> int:
+def _count_occurrences(intervals: Array) -> int:
     count = 0
     for s in range(len(intervals)):
         count += intervals[s, 1] - intervals[s, 0]
@@ -53,7 +51,7 @@ def _count_suffixes(intervals: Array) -> int:
 
 
 @allocating_part
-def _as_tree(nodes: Array, total: int) -> tuple[Array, Array, Array, Array]:
+def _score_by_share(nodes: Array, total: int) -> tuple[Array, Array, Array, Array]:
     size = len(nodes)
     token_ids, parents = np.empty(size, np.int32), np.empty(size, np.int32)
     scores, source = np.empty(size, np.float32), np.zeros(size, np.uint8)

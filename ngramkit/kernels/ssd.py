@@ -15,9 +15,9 @@ from ngramkit.kernels.suffix.draft_tree import (
     DEPTH,
     PARENT,
     TOKEN,
-    most_frequent_continuations,
+    choose_most_frequent_nodes,
 )
-from ngramkit.kernels.suffix.search import find_all, longest_match
+from ngramkit.kernels.suffix.search import find_in_all_shards, longest_match
 
 RECORDED_LENGTHS = 24  # match lengths with a record; longer ones count as the last
 PRIOR_DRAFTS = 4.0  # weight of a trust's prior, in drafts
@@ -28,7 +28,7 @@ HITS, PREDICTED = range(2)
 
 
 @allocating_entry
-def draft(
+def draft_after_trusted_match(
     table: Array, context: Array, budget: int, rules: Array, record: Array, least: float
 ) -> tuple[Array, Array, Array, Array, int]:
     """Return token_ids, parents, scores, shares, and the match's length, 0 if nothing matches.
@@ -46,18 +46,18 @@ def draft(
             for column in range(2):
                 record[min(match, RECORDED_LENGTHS - 1), column] *= DECAY_WHILE_SILENT
             break
-        nodes, total = most_frequent_continuations(table, intervals, match, budget, deepest, eos)
+        nodes, total = choose_most_frequent_nodes(table, intervals, match, budget, deepest, eos)
         if len(nodes) or budget == 0:
             break
         match -= 1
         if match:
-            find_all(table, context[len(context) - match :], intervals)
-    token_ids, parents, scores, shares = _scored_tree(nodes, total, match, record, least)
+            find_in_all_shards(table, context[len(context) - match :], intervals)
+    token_ids, parents, scores, shares = _score_by_trust(nodes, total, match, record, least)
     return token_ids, parents, scores, shares, match
 
 
 @allocating_part
-def _scored_tree(
+def _score_by_trust(
     nodes: Array, total: int, match: int, record: Array, least: float
 ) -> tuple[Array, Array, Array, Array]:
     size = len(nodes)
@@ -94,7 +94,7 @@ def trust_of_match(record: Array, length: int) -> float:
 
 
 @allocating_entry
-def learn(
+def learn_trust(
     token_ids: Array, parents: Array, shares: Array, match: int, written: Array, record: Array
 ) -> None:
     """Add a draft to `record`: for every depth reached, the drafted shares and whether it hit."""
@@ -118,7 +118,7 @@ def learn(
 
 
 @allocating_entry
-def merge_drafts(
+def keep_best_of_two_drafts(
     first: tuple[Array, Array, Array], second: tuple[Array, Array, Array], budget: int
 ) -> tuple[Array, Array, Array]:
     """Return the `budget` best nodes of two drafts (token_ids, parents, scores), best first.
@@ -130,8 +130,8 @@ def merge_drafts(
     scores = np.empty(room, np.float32)
     child = np.full(room + 1, -1, np.int32)  # the newest child of each node; the last is the root's
     sibling = np.empty(room, np.int32)  # the next older child of the same parent
-    size = _add_node(first, token_ids, parents, scores, child, sibling, 0)
-    size = _add_node(second, token_ids, parents, scores, child, sibling, size)
+    size = _add_nodes_of(first, token_ids, parents, scores, child, sibling, 0)
+    size = _add_nodes_of(second, token_ids, parents, scores, child, sibling, size)
     order = np.argsort(-scores[:size], kind="mergesort")[:budget]  # stable: parents come first
     place = np.full(room + 1, -1, np.int32)
     for i in range(len(order)):
@@ -140,7 +140,7 @@ def merge_drafts(
 
 
 @allocating_part
-def _add_node(
+def _add_nodes_of(
     tree: tuple[Array, Array, Array],
     token_ids: Array,
     parents: Array,

@@ -119,7 +119,7 @@ def test_drafts_along_a_text_are_the_naive_ones(datastore, monkeypatch, data, fr
         expected, length = [], reference.longest_match(shards, context, longest)
         while length and not expected:
             counts = reference.continuations(shards, context[-length:], 4, 4, None)
-            expected = [row[:2] for row in reference.most_frequent_continuations(counts, 12)]
+            expected = [row[:2] for row in reference.choose_most_frequent_nodes(counts, 12)]
             length -= 1
         assert drafted(drafter, 12)[0] == expected
         written = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=4))

@@ -19,7 +19,7 @@ from ngramkit.drafters.options import AutomatonOptions
 from ngramkit.exchange import exllamav3
 from ngramkit.exchange.exllamav3 import MAX_EXPORTED_TOKENS, TOKEN_BYTES, export_automaton
 from ngramkit.formats.datastore import Datastore, DatastoreShard
-from ngramkit.kernels.automaton import in_corpus, new_automaton
+from ngramkit.kernels.automaton import first_match_in_corpus, new_automaton
 from ngramkit.kernels.suffix.search import shard_table
 from ngramkit.kernels.suffix.sort import sort_shard
 
@@ -137,10 +137,10 @@ def test_its_drafts_are_those_of_the_automaton_drafter(
     matched, drafted = read(store).draft(context, minimum, width)
     shards = [shard.tokens.tolist() for shard in store.shards]
     assert (matched, drafted if matched >= minimum else None) == _expected(
-        recycling.in_corpus(shards, context, 64, width, V, 1), minimum
+        recycling.first_match_in_corpus(shards, context, 64, width, V, 1), minimum
     )
     table = shard_table([(s.tokens, s.suffix_array, s.first_token) for s in store.shards])
-    ours, copied = in_corpus(table, np.array(context, np.int32), 64, 1, width, 1)
+    ours, copied = first_match_in_corpus(table, np.array(context, np.int32), 64, 1, width, 1)
     assert _expected((ours, copied.tolist()), minimum) == _expected((matched, drafted), minimum)
     drafter = Automaton([store], options=AutomatonOptions(threshold=minimum, bias=0, width=width))
     drafter.start(np.array(context, np.int32))

@@ -45,11 +45,11 @@ def test_a_folder_that_cannot_be_written_serves_if_it_holds_the_kernels(place, m
         raise PermissionError
 
     place.mkdir(parents=True)
-    kernel = place / f"rest.draft_after_longest_match-0{code_folder.file_ending()}"
+    kernel = place / f"rest.match_longest_then_shorter-0{code_folder.file_ending()}"
     kernel.touch()
     monkeypatch.setattr(code_folder.tempfile, "TemporaryFile", refuse)
     assert code_folder.machine_code_folder() == place
-    kernel.rename(place / f"rest.draft_after_longest_match-0-another{code_folder.CODE_SUFFIX}")
+    kernel.rename(place / f"rest.match_longest_then_shorter-0-another{code_folder.CODE_SUFFIX}")
     code_folder.machine_code_folder.cache_clear()
     assert code_folder.machine_code_folder() != place
 

@@ -10,10 +10,10 @@ from ngramkit.kernels.arrays import read_only
 from ngramkit.kernels.ngrammys import (
     DECAY_PER_RANK,
     ESCAPE,
+    best_nodes_of_rows,
     bigram_rows,
     context_then_bigram_tree,
-    frequent_rows,
-    tree_of_rows,
+    most_frequent_rows,
 )
 
 VOCABULARY, K, WIDTH = 6, 4, 3
@@ -63,14 +63,14 @@ def assert_same_tree(found, expected):
 @given(contexts, widths, mosts)
 def test_frequent_rows(tokens, width, most):
     begins = [i + 1 for i in range(len(tokens) - 1) if tokens[i] == tokens[-1]]
-    rows, lengths, counts = frequent_rows(
+    rows, lengths, counts = most_frequent_rows(
         np.array(tokens, np.int32), np.array(begins, np.int64), width, most
     )
     found = [
         (tuple(row[:length].tolist()), int(count))
         for row, length, count in zip(rows, lengths, counts, strict=True)
     ]
-    assert found == reference.frequent_rows(tokens, begins, width, most)
+    assert found == reference.most_frequent_rows(tokens, begins, width, most)
 
 
 @FEW
@@ -117,8 +117,8 @@ def test_tree_of_rows(data, budget):
         tokens[i, : len(row)], gains[i, : len(row)] = row, gain
     lengths = np.array([len(row) for row in rows], np.int64)
     sources = np.array([source for *_, source in made], np.uint8)
-    tree = tree_of_rows(tokens, lengths, gains, sources, budget)
-    assert_same_tree(paths(tree), reference.tree_of_rows(made, budget))
+    tree = best_nodes_of_rows(tokens, lengths, gains, sources, budget)
+    assert_same_tree(paths(tree), reference.best_nodes_of_rows(made, budget))
 
 
 @FEW
@@ -142,7 +142,7 @@ def test_mixed_tree(tokens, seed, most, width, eos):
     )
     mass = len(begins) + ESCAPE
     rows = []
-    for row, count in reference.frequent_rows(tokens, begins, width, most):
+    for row, count in reference.most_frequent_rows(tokens, begins, width, most):
         end = row.index(eos) + 1 if eos in row else len(row)
         rows.append((row, [count / mass * DECAY_PER_RANK**d for d in range(end)], 3))
     table_lists = (next_tokens.tolist(), log_probs.tolist(), extended.tolist())
@@ -151,6 +151,6 @@ def test_mixed_tree(tokens, seed, most, width, eos):
     ):
         rows.append((row, [chance * ESCAPE / mass for chance in chances], 4))
     whole = paths(tree)
-    assert_same_tree(whole, reference.tree_of_rows(rows, 1000))
+    assert_same_tree(whole, reference.best_nodes_of_rows(rows, 1000))
     scores = [score for score, _ in whole.values()]
     assert all(0 <= score <= 1 + 1e-6 for score in scores)

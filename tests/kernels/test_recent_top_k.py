@@ -5,8 +5,8 @@ import numpy as np
 from ngramkit.kernels.blend.counts import clear_counts, new_candidates, row_of
 from ngramkit.kernels.blend.evidence import (
     TOP_K_ROWS,
-    forget,
-    list_top_k,
+    forget_evidence,
+    list_recent_top_k,
     new_evidence,
     raise_recent_top_k,
 )
@@ -17,7 +17,7 @@ ONE, OTHER = 5, 5 + TOP_K_ROWS  # share a row
 def listed(recent_top_k, *tokens_and_p, written=0):
     tokens, p = zip(*tokens_and_p, strict=True)
     ids, log_p = np.array([tokens], np.int32), np.log(np.array([p], np.float32))
-    list_top_k.py_func(recent_top_k, written, ids, log_p)
+    list_recent_top_k.py_func(recent_top_k, written, ids, log_p)
 
 
 def raised(recent_top_k):
@@ -34,7 +34,7 @@ def test_of_tokens_that_share_a_row_the_likelier_has_it():
         evidence = new_evidence(1)
         listed(evidence.recent_top_k, *tokens)
         assert raised(evidence.recent_top_k) == [0, np.float32(np.log(200))]
-    forget(evidence)
+    forget_evidence(evidence)
     assert raised(evidence.recent_top_k) == [0, 0]
 
 

@@ -10,7 +10,7 @@ from twins import recycling as naive
 from ngramkit.kernels.automaton import (
     MAX_SCANNED,
     extend,
-    in_corpus,
+    first_match_in_corpus,
     longest_repeat,
     new_automaton,
 )
@@ -109,9 +109,9 @@ def test_nothing_is_repeated_in_no_text():
 def test_the_same_in_a_corpus(documents, context, longest, shortest, width, eos):
     shards = [[*tokens, 4] for tokens in documents]
     table, _arrays = _corpus(shards)
-    found = in_corpus(table, np.array(context, np.int32), longest, shortest, width, eos)
+    found = first_match_in_corpus(table, np.array(context, np.int32), longest, shortest, width, eos)
     matched, line = found
-    expected, copied = naive.in_corpus(shards, context, longest, width, 4, eos)
+    expected, copied = naive.first_match_in_corpus(shards, context, longest, width, 4, eos)
     assert (matched, line.tolist()) == (expected, copied if matched >= shortest else [])
 
 
@@ -135,9 +135,9 @@ def test_the_first_of_many_places_is_found(rest, places):
     """In order of the suffix array, the first place of `1 0` is the last."""
     text = [*[3] * rest, 1, 0, 2, *[1, 0, 1] * (places - 2), 1, 0, 0, 4]
     table, _arrays = _corpus([text])
-    matched, line = in_corpus(table, np.array([1, 0], np.int32), 64, 1, 3, -1)
+    matched, line = first_match_in_corpus(table, np.array([1, 0], np.int32), 64, 1, 3, -1)
     assert matched == 2
-    expected = naive.in_corpus([text], [1, 0], 64, 3, 4, -1)[1]
+    expected = naive.first_match_in_corpus([text], [1, 0], 64, 3, 4, -1)[1]
     if rest < MAX_SCANNED:
         assert line.tolist() == expected == [2, 1, 0]
     else:  # a later one

@@ -33,7 +33,7 @@ def test_draft_is_its_twins(shards, context, query, deepest, budget, known, leas
     record = np.zeros((ssd.RECORDED_LENGTHS, 2))
     for length, row in known.items():
         record[length] = row
-    token_ids, parents, scores, shares, match = ssd.draft(
+    token_ids, parents, scores, shares, match = ssd.draft_after_trusted_match(
         table,
         np.array(context, np.int32),
         budget,
@@ -85,7 +85,7 @@ def test_texts_that_repeat_themselves_are_drafted_alike(periods, query, budget, 
     arrays = [sort_shard(np.array(s, np.uint16), SEPARATOR) for s in streams]
     table = shard_table([tuple(a.values()) for a in arrays])
     context = [t for t in streams[0][:20] if t != SEPARATOR]
-    found = ssd.draft(
+    found = ssd.draft_after_trusted_match(
         table,
         np.array(context, np.int32),
         budget,
@@ -115,7 +115,7 @@ def test_learn_is_its_twin(nodes, match, answers):
     columns = list(zip(*tree, strict=True)) or [(), (), ()]
     record, twin = np.zeros((ssd.RECORDED_LENGTHS, 2)), {}
     for written in answers:
-        ssd.learn(
+        ssd.learn_trust(
             np.array(columns[0], np.int32),
             np.array(columns[1], np.int32),
             np.array(columns[2], np.float32),
@@ -146,7 +146,7 @@ def drafts(draw):
 @settings(max_examples=200, deadline=None)
 @given(drafts(), drafts(), st.integers(0, 30))
 def test_merge_is_its_twin(first, second, budget):
-    merged = ssd.merge_drafts(_columns(first), _columns(second), budget)
+    merged = ssd.keep_best_of_two_drafts(_columns(first), _columns(second), budget)
     found = list(zip(*(column.tolist() for column in merged), strict=True))
     assert found == reference_ssd.merge(first, second, budget)
 
@@ -164,6 +164,12 @@ def test_no_trust_is_not_for_ever():
     sizes = []
     for _ in range(4_000):
         rules = np.array([10, 4, EOS], np.int64)
-        sizes.append(len(ssd.draft(table, np.array([1], np.int32), 8, rules, record, 0.05)[0]))
+        sizes.append(
+            len(
+                ssd.draft_after_trusted_match(
+                    table, np.array([1], np.int32), 8, rules, record, 0.05
+                )[0]
+            )
+        )
     assert sizes[0] == 0
     assert sizes[-1] > 0

@@ -3,9 +3,9 @@ from hypothesis import given, settings, strategies as st
 from twins import kernels as reference
 
 from ngramkit.kernels.jit import entry
-from ngramkit.kernels.rest import draft_after_longest_match
+from ngramkit.kernels.rest import match_longest_then_shorter
 from ngramkit.kernels.suffix import search
-from ngramkit.kernels.suffix.search import look_up, shard_table
+from ngramkit.kernels.suffix.search import find_from_python, shard_table
 from ngramkit.kernels.suffix.sort import sort_shard
 
 narrow = entry(search.narrow_interval.py_func)
@@ -49,7 +49,7 @@ def positions(intervals, held):
 def drafted(table, context, *, longest, least=1, budget=40, deepest=6, eos=-1, most=EVERY):
     """REST's draft, which finds the longest match and what follows it: (tree, match, left_out)."""
     rules = np.array([longest, least, deepest, eos], np.int64)
-    return draft_after_longest_match(
+    return match_longest_then_shorter(
         table, np.array(context, np.int32), len(context), budget, rules, most
     )
 
@@ -86,9 +86,9 @@ def test_patterns_are_found_where_they_stand(documents, vocabulary, pattern, wid
     expected = reference.matches(shards, pattern)
     assert occurs(table, pattern, len(expected))
     counts = reference.continuations(shards, pattern, 6, vocabulary, -1)
-    rows = reference.most_frequent_continuations(counts, 40)
+    rows = reference.choose_most_frequent_nodes(counts, 40)
     assert following(table, pattern, len(expected)) == rows
-    intervals = np.array([look_up(shard, np.array(pattern, np.int32)) for shard in table])
+    intervals = np.array([find_from_python(shard, np.array(pattern, np.int32)) for shard in table])
     assert positions(intervals, held) == expected
 
     for s, shard in enumerate(table):  # token by token gives the same
@@ -121,7 +121,7 @@ def test_the_longest_match_is_the_naive_one(documents, vocabulary, context, long
         count = len(reference.matches(texts, pattern))
         assert [found(count)[2], found(count - 1)[2]] == [0, size]
         counts = reference.continuations(shards, pattern, 6, vocabulary, -1)
-        rows = [row[:2] for row in reference.most_frequent_continuations(counts, 40)]
+        rows = [row[:2] for row in reference.choose_most_frequent_nodes(counts, 40)]
         assert list(zip(tokens.tolist(), parents.tolist(), strict=True)) == rows
 
 
@@ -142,7 +142,7 @@ def test_the_tree_is_the_naive_one(documents, vocabulary, pattern, budget, deepe
     count = len(reference.matches(shards, pattern))
     found = following(table, pattern, count, budget=budget, deepest=deepest, eos=eos)
     counts = reference.continuations(shards, pattern, deepest, vocabulary, eos)
-    assert found == reference.most_frequent_continuations(counts, budget)
+    assert found == reference.choose_most_frequent_nodes(counts, budget)
 
 
 def test_wide_intervals_give_exact_counts_through_the_grid():
@@ -159,7 +159,7 @@ def test_wide_intervals_give_exact_counts_through_the_grid():
         counts = reference.continuations(shards, [0], 3, vocabulary, -1)
         for budget in (1, 7, 64):
             found = following(table, [0], count, budget=budget, deepest=3)
-            assert found == reference.most_frequent_continuations(counts, budget)
+            assert found == reference.choose_most_frequent_nodes(counts, budget)
 
 
 def test_beyond_the_probes_counts_stay_exact_and_the_frequent_are_there():

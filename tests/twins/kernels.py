@@ -46,7 +46,7 @@ def continuations(shards, pattern, deepest, separator, eos):
     return counts
 
 
-def most_frequent_continuations(counts, budget):
+def choose_most_frequent_nodes(counts, budget):
     """(token, parent, depth, count) rows: the most frequent prefix left, then the shallower one,
     then that of the earlier parent, then that of the lower token."""
     rank = {(): -1}
@@ -94,7 +94,7 @@ def tree_layout(parents):
     return depths, paths
 
 
-def frequent_rows(tokens, begins, width, most):
+def most_frequent_rows(tokens, begins, width, most):
     """[(row, count)], the most frequent first, ties to the later one."""
     seen, latest = Counter(), {}
     for begin in begins:
@@ -124,7 +124,7 @@ def bigram_rows(next_tokens, log_probs, extended, last, most, width, eos):
     return rows
 
 
-def tree_of_rows(rows, budget):
+def best_nodes_of_rows(rows, budget):
     """{path: (score, source)} of the best nodes; rows are [(tokens, gains, source)]."""
     scores, sources, order = {}, {}, {}
     for tokens, gains, source in rows:

@@ -40,7 +40,7 @@ def longest_repeat(tokens, width):
     return 0, []
 
 
-def in_corpus(shards, context, longest, width, separator, eos):
+def first_match_in_corpus(shards, context, longest, width, separator, eos):
     """The same in the first shard that holds the match."""
     for matched in range(min(longest, len(context)), 0, -1):
         for tokens in shards:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-from twins.kernels import continuations, longest_match, matches, most_frequent_continuations
+from twins.kernels import choose_most_frequent_nodes, continuations, longest_match, matches
 
 
 def draft(shards, context, query, deepest, separator, eos, budget, trusted=bool):
-    """The match's length and its most_frequent_continuations; one that nothing follows is
+    """The match's length and its most frequent continuations; one that nothing follows is
     shortened."""
     match = longest_match(shards, context, query)
     while match and trusted(match):
         counts = continuations(shards, context[-match:], deepest, separator, eos)
         if counts:
-            return match, most_frequent_continuations(counts, budget)
+            return match, choose_most_frequent_nodes(counts, budget)
         match -= 1
     return match, []
 

@@ -169,11 +169,11 @@ def step_places(before, places, token, edits):
             place[LOST] += 1
             if place[LOST] > LONG_LOST:
                 place[ANCHOR] = -1
-    _choose_reference(places[len(places) - 2], places[len(places) - 1])
+    _choose_reference_or_alternative(places[len(places) - 2], places[len(places) - 1])
 
 
 @part
-def _choose_reference(reference, alternative):
+def _choose_reference_or_alternative(reference, alternative):
     """Go on at the alternative if only that was right; forget it if it was wrong."""
     if alternative[NEXT] >= 0 and reference[NEXT] < 0:
         copy_place(alternative, reference)
@@ -204,7 +204,7 @@ def find_again_near_anchor(place, recent):
 
 
 @part
-def choose_place(place, table, longest, recent):
+def choose_near_or_longest(place, table, longest, recent):
     """Move the place to a match near the anchor or to `longest`, in the shards of `table`."""
     find_again_near_anchor(place, recent)
     worth = place[MATCH]

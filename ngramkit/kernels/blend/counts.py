@@ -200,7 +200,7 @@ def grown_context(live: Live, capacity: int) -> Live:
 
 
 @part
-def remember(live, position):
+def add_to_live(live, position):
     token = live.tokens[position]
     before = live.latest[token]
     live.previous[position] = before
@@ -210,7 +210,7 @@ def remember(live, position):
 
 
 @part
-def unlearn(live, begin, end):
+def remove_from_live(live, begin, end):
     """Unlink live.tokens[begin:end], the newest, from the chains."""
     for position in range(end - 1, begin - 1, -1):
         live.latest[live.tokens[position]] = live.previous[position]
@@ -447,18 +447,18 @@ def count_corpus(corpus, order, intervals, recent, into, scan, sample, most):
             return
         if width <= scan:
             for s in range(len(corpus.table)):
-                _read_occurrences(
+                _count_all_occurrences(
                     corpus.table[s], s, intervals[order, s], order, recent, most, into, level
                 )
             return
         if LEVELS[level] == order:
-            _count_sampled(corpus, order, width, intervals, recent, into, sample, level)
+            _count_memoized_sample(corpus, order, width, intervals, recent, into, sample, level)
             level += 1
         order += 1
 
 
 @part
-def _read_occurrences(shard, s, interval, order, recent, most, into, first):
+def _count_all_occurrences(shard, s, interval, order, recent, most, into, first):
     width = interval[1] - interval[0]
     positions, tokens = into.positions, into.successors
     # Independent loads, so that the memory serves many at once.
@@ -475,14 +475,14 @@ def _read_occurrences(shard, s, interval, order, recent, most, into, first):
         last = HIGHEST_LEVEL[min(match, MAX_COUNTED_CONTEXT)]
         if tokens[i] < shard[VOCABULARY]:
             count_token(into, tokens[i], first, last)
-            _keep_longest(into.longest[1], match, s, positions[i] + order)
+            _keep_longest_then_newest(into.longest[1], match, s, positions[i] + order)
         else:  # the document ends here
             for column in range(first, last + 1):
                 into.totals[column] += 1
 
 
 @part
-def _keep_longest(longest, match, s, end):
+def _keep_longest_then_newest(longest, match, s, end):
     length = longest[MATCH_LENGTH]
     newer = s > longest[MATCH_SHARD] or (s == longest[MATCH_SHARD] and end > longest[MATCH_NEXT])
     if match > length or (match == length and newer):
@@ -490,19 +490,19 @@ def _keep_longest(longest, match, s, end):
 
 
 @part
-def _count_sampled(corpus, order, width, intervals, recent, into, sample, level):
+def _count_memoized_sample(corpus, order, width, intervals, recent, into, sample, level):
     memo, key = corpus.memo, hash_recent(recent, order)
     slot = slot_of(key, len(memo.keys))
     if memo.keys[slot] != key:
         begin_row(memo, slot, key, np.float32(width))
-        _sample_occurrences(
+        _sample_evenly(
             corpus, intervals[order], order, width, sample // SAMPLE_DIVISOR[order], slot, into
         )
     recall_successors(memo, slot, into, level)
 
 
 @part
-def _sample_occurrences(corpus, intervals, order, width, sample, slot, into):
+def _sample_evenly(corpus, intervals, order, width, sample, slot, into):
     table, memo, positions = corpus.table, corpus.memo, into.positions
     done, before = 0, 0
     for s in range(len(table)):
@@ -565,13 +565,13 @@ def count_frozen(frozen, recent, into, second):
         key = hash_recent(recent, order)
         slot = slot_of(key, len(memo.keys))
         if memo.keys[slot] != key:
-            _look_up(where, recent, order, more, memo, slot, key, second)
+            _memoize_followers(where, recent, order, more, memo, slot, key, second)
         if memo.tokens[slot, LISTED]:
             recall_successors(memo, slot, into, level)
 
 
 @part
-def _look_up(where, recent, order, more, memo, slot, key, second):
+def _memoize_followers(where, recent, order, more, memo, slot, key, second):
     row = _find_leader(where, recent, order)
     if row < 0:
         begin_row(memo, slot, key, np.float32(0))

@@ -27,12 +27,12 @@ import numpy as np
 
 from ngramkit.kernels.arrays import NO_TOKEN, Array
 from ngramkit.kernels.blend.counts import MAX_CANDIDATES, hash_recent, listed_row, slot_of
-from ngramkit.kernels.blend.mixture import (
+from ngramkit.kernels.blend.weighting import (
     PRIOR_TOKENS,
     RIGHT,
     SURENESS_CLASSES,
     USED,
-    mix_in_prediction,
+    learn_trust_and_mix_in,
     sureness_class,
 )
 from ngramkit.kernels.jit import entry, part
@@ -103,7 +103,7 @@ class EvidenceTable(NamedTuple):
     beyond: Array  # float32[rows + 1, KEPT_CANDIDATES], see `log_excess`
     siblings: Siblings
     recent_top_k: RecentTopK
-    chosen: Array  # int64[2], see `count_likeliest`
+    chosen: Array  # int64[2], see `count_likeliest_written`
     # float64[ORDERS + 1 + KINDS_WITHOUT_ORDER, SURENESS_CLASSES, 2], accounts; order 0: bigrams
     trust: Array
     raises: Array  # float32[MAX_CANDIDATES], scratch, 0 between any two calls
@@ -139,11 +139,11 @@ def new_evidence(rows: int = EVIDENCE_ROWS) -> EvidenceTable:
         trust=np.zeros((ORDERS + 1 + KINDS_WITHOUT_ORDER, SURENESS_CLASSES, 2), np.float64),
         raises=np.zeros(MAX_CANDIDATES, np.float32),
     )
-    forget(evidence)
+    forget_evidence(evidence)
     return evidence
 
 
-def forget(evidence: EvidenceTable) -> None:
+def forget_evidence(evidence: EvidenceTable) -> None:
     evidence.keys[:] = 0
     evidence.siblings.tokens[0] = -1
     evidence.recent_top_k.levels[:] = NO_LEVEL
@@ -166,22 +166,22 @@ def learn_evidence(
     `recent` is the context up to row 0's token, `now` the same after `written` int32[k]. `scratch`
     int32[SKIP_GRAM_LENGTH].
     """
-    count_likeliest(evidence.chosen, written, tokens, parents, top_ids, top_log_probs)
+    count_likeliest_written(evidence.chosen, written, tokens, parents, top_ids, top_log_probs)
     for row in range(len(tokens) - 1, -1, -1):  # likelier nodes overwrite others
-        _context_of_row(recent, tokens, parents, row, scratch)
+        _last_tokens_of_row(recent, tokens, parents, row, scratch)
         if scratch[SKIP_GRAM_LENGTH - 1] >= 0:
             _keep_top_k(evidence, hash_skip_gram(scratch), top_ids[row], top_log_probs[row])
     for row in range(len(tokens)):
-        _context_of_row(recent, tokens, parents, row, scratch)
+        _last_tokens_of_row(recent, tokens, parents, row, scratch)
         for order in range(1, ORDERS + 1):
             if scratch[order - 1] >= 0:
                 _keep_top_k(evidence, hash_recent(scratch, order), top_ids[row], top_log_probs[row])
-    list_top_k(evidence.recent_top_k, len(written), top_ids, top_log_probs)
+    list_recent_top_k(evidence.recent_top_k, len(written), top_ids, top_log_probs)
     gather_siblings(evidence.siblings, now, written, tokens, parents, top_ids, top_log_probs)
 
 
 @part
-def _context_of_row(recent, tokens, parents, row, newest):
+def _last_tokens_of_row(recent, tokens, parents, row, newest):
     """Fill `newest` with the last tokens of a row's context, newest first."""
     at = row
     for i in range(len(newest)):
@@ -211,7 +211,7 @@ def log_excess(log_p):
 
 
 @part
-def count_likeliest(chosen, written, tokens, parents, top_ids, top_log_probs):
+def count_likeliest_written(chosen, written, tokens, parents, top_ids, top_log_probs):
     """Count in `chosen` the written tokens, and those that were the likeliest."""
     row = np.int64(0)
     for at in range(len(written)):
@@ -235,7 +235,7 @@ def child_of(row, token, tokens, parents):
 
 
 @part
-def list_top_k(recent_top_k, written, top_ids, top_log_probs):
+def list_recent_top_k(recent_top_k, written, top_ids, top_log_probs):
     now = np.float32(recent_top_k.clock[0]) / TOKENS_PER_LEVEL
     for node in range(len(top_ids)):
         for i in range(top_ids.shape[1]):
@@ -262,7 +262,7 @@ def gather_siblings(siblings, now, written, tokens, parents, top_ids, top_log_pr
     for node in range(row + 1, len(tokens) if row >= 0 else 0):
         if parents[node] != row or tokens[node] == last or nodes == MAX_SIBLINGS:
             continue
-        weight = MIN_WEIGHT + _p_of(tokens[node], top_ids[row], top_log_probs[row])
+        weight = MIN_WEIGHT + _probability_of(tokens[node], top_ids[row], top_log_probs[row])
         count = _add_siblings(siblings, count, weight, top_ids[node], top_log_probs[node])
         whole += weight
         nodes += 1
@@ -273,7 +273,7 @@ def gather_siblings(siblings, now, written, tokens, parents, top_ids, top_log_pr
 
 
 @part
-def _p_of(token, ids, log_probs):
+def _probability_of(token, ids, log_probs):
     for i in range(len(ids)):
         if ids[i] == token:
             return np.exp(log_probs[i])
@@ -322,27 +322,27 @@ def follows_siblings(siblings, recent):
 def mix_in_evidence(evidence, bigram, recent, into, p, written):
     """Mix evidence of siblings, skip-gram and longest context into p float32[CANDIDATES].
 
-    `written` as in `mixture.mix_in_prediction`.
+    `written` as in `weighting.learn_trust_and_mix_in`.
     """
     siblings = evidence.siblings
     if follows_siblings(siblings, recent):
         account = evidence.trust[SIBLINGS, sureness_class(into, p)]
-        mix_in_prediction(account, siblings.tokens, siblings.p, into, p, written)
-    order, row = _longest_context(evidence, bigram, recent)
+        learn_trust_and_mix_in(account, siblings.tokens, siblings.p, into, p, written)
+    order, row = _longest_known_context(evidence, bigram, recent)
     if order < ORDERS and recent[SKIP_GRAM_LENGTH - 1] >= 0:
         skip_gram = _row_of_key(evidence, hash_skip_gram(recent))
         if skip_gram >= 0:
             account = evidence.trust[SKIP_GRAM, sureness_class(into, p)]
-            mix_in_prediction(
+            learn_trust_and_mix_in(
                 account, evidence.tokens[skip_gram], evidence.p[skip_gram], into, p, written
             )
     if order >= 0:
         account = evidence.trust[order, sureness_class(into, p)]
-        mix_in_prediction(account, evidence.tokens[row], evidence.p[row], into, p, written)
+        learn_trust_and_mix_in(account, evidence.tokens[row], evidence.p[row], into, p, written)
 
 
 @part
-def _longest_context(evidence, bigram, recent):
+def _longest_known_context(evidence, bigram, recent):
     """Return the order and the row of the longest known context, or -1, 0."""
     for order in range(ORDERS, 0, -1):
         if recent[order - 1] >= 0:
@@ -375,7 +375,7 @@ def _row_of_key(evidence, key):
 
 
 @part
-def is_likeliest_written(chosen):
+def looks_greedy(chosen):
     """Return whether nearly all written tokens were the likeliest."""
     return 0 < 9 * chosen[WRITTEN] <= 10 * chosen[LIKELIEST]
 
@@ -386,11 +386,11 @@ def sharpen(evidence, recent, into, p):
     siblings, raises = evidence.siblings, evidence.raises
     for order in range(1, 3):
         if recent[order - 1] >= 0:
-            _raise_known(
+            _raise_by_context(
                 evidence, hash_recent(recent, order), np.float32(SHARPENING[order - 1]), into
             )
     if recent[SKIP_GRAM_LENGTH - 1] >= 0:
-        _raise_known(evidence, hash_skip_gram(recent), np.float32(SHARPENING[2]), into)
+        _raise_by_context(evidence, hash_skip_gram(recent), np.float32(SHARPENING[2]), into)
     if follows_siblings(siblings, recent):
         raise_listed(siblings.tokens, siblings.beyond, np.float32(SHARPENING[3]), into, raises)
     raise_recent_top_k(evidence.recent_top_k, np.float32(SHARPENING[4]), into, raises)
@@ -398,7 +398,7 @@ def sharpen(evidence, recent, into, p):
 
 
 @part
-def _raise_known(evidence, key, weight, into):
+def _raise_by_context(evidence, key, weight, into):
     row = _row_of_key(evidence, key)
     if row >= 0:
         raise_listed(evidence.tokens[row], evidence.beyond[row], weight, into, evidence.raises)

@@ -27,7 +27,7 @@ from ngramkit.kernels.blend.copied_text import (
     STEP,
     WIDTH,
     WRITTEN,
-    choose_place,
+    choose_near_or_longest,
     copy_place,
     learn_copy_trust,
     offered_token,
@@ -106,7 +106,7 @@ def forget_edits(edits, size):
 
 
 @part
-def find_alternative(reference, alternative, edits):
+def choose_edit_to_repeat(reference, alternative, edits):
     """Follow an edit that can be repeated at the reference's place.
 
     The one with most of the same neighbours is chosen, then the newest.
@@ -154,12 +154,12 @@ def _same_neighbours(text, edit, at):
 def find_in_references(place, references, longest, recent):
     """Move a place without a match to one in `references` int64[0 or 1, 7]."""
     if len(references) > 0 and place[NEXT] < 0:
-        search_longest(references[0], recent, place[ANCHOR], longest)
-        choose_place(place, references, longest, recent)
+        longest_match_nearest_anchor(references[0], recent, place[ANCHOR], longest)
+        choose_near_or_longest(place, references, longest, recent)
 
 
 @part
-def search_longest(shard, recent, anchor, longest):
+def longest_match_nearest_anchor(shard, recent, anchor, longest):
     """Set `longest` int64[3] to the longest match in a shard with a suffix array.
 
     Ties go to the nearest to `anchor`.
@@ -202,7 +202,7 @@ def follow_references(
     score = 1.0
     for i in range(len(tokens)):
         find_in_references(places[0], references, longest, recent)
-        find_alternative(places[0], places[1], edits)
+        choose_edit_to_repeat(places[0], places[1], edits)
         kind, token = offered_token(places[0], edits)
         p = 1 / (1 + np.exp(-trust[0, kind]))
         again, other = offered_token(places[1], edits)

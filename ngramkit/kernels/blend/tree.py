@@ -23,13 +23,13 @@ from ngramkit.kernels.blend.copied_text import (
     step_places,
 )
 from ngramkit.kernels.blend.counts import EOS, MAX_COUNTED_CONTEXT, MAX_MEASURED_MATCH
-from ngramkit.kernels.blend.prediction import (
+from ngramkit.kernels.blend.sources import (
     PAST_SHARDS,
     copy_intervals,
     descend_all,
     extend,
     learn,
-    predict,
+    mix_sources_in_order,
     rewind,
 )
 from ngramkit.kernels.jit import entry, part
@@ -112,12 +112,12 @@ def run_jobs(sources, place, tree, count):
         else:
             rewind(own, where, job[BEGIN], job[END])
         job[NODES] = (
-            _draft_job(own, where, job[END], tree, k, job[BUDGET]) if job[BUDGET] > 0 else 0
+            _grow_best_first(own, where, job[END], tree, k, job[BUDGET]) if job[BUDGET] > 0 else 0
         )
 
 
 @part
-def _draft_job(sources, place, size, tree, job, budget):
+def _grow_best_first(sources, place, size, tree, job, budget):
     """Draft a tree or a chain after `size` tokens; return its number of nodes."""
     cost, most = tree.cost[0], np.float32(0)
     chain = cost >= 0
@@ -138,7 +138,7 @@ def _draft_job(sources, place, size, tree, job, budget):
                 value = score * p[row]
                 rank = gain + (value - cost) * further if chain else value
                 if value >= floor and rank > most:
-                    end = _insert_candidate(
+                    end = _insert_if_among_best(
                         tree, nodes, end, room, rank, value, into.tokens[row], origin,
                         into.source[row],
                     )  # fmt: skip
@@ -173,7 +173,7 @@ def _enter_root(live, place, tree, room):
 def _predict_after(sources, tree, node, root, size, score, floor):
     if node < root:
         _step_to_node(sources, tree, node, tree.parents[node] if tree.parents[node] >= 0 else root)
-    predict(
+    mix_sources_in_order(
         sources, tree.intervals[node], tree.past[node], tree.recents[node], tree.copied[node],
         size, floor / score, np.int64(-1),
     )  # fmt: skip
@@ -194,7 +194,7 @@ def _step_to_node(sources, tree, node, parent):
 
 
 @part
-def _insert_candidate(tree, begin, end, room, rank, value, token, parent, source):
+def _insert_if_among_best(tree, begin, end, room, rank, value, token, parent, source):
     """Insert a candidate into waiting[begin:end], the highest rank first; return the new end.
 
     Ties go to the earlier parent, then to the lower token.

@@ -48,7 +48,7 @@ def first_wrong_position(
 
         def count(part: int) -> int:
             span = edges[part], edges[part + 1]
-            return int(_symbols_before(tokens, suffix_array, free, *span, counts[part]))
+            return int(_count_preceding_tokens(tokens, suffix_array, free, *span, counts[part]))
 
         def look(part: int) -> int:
             span = edges[part], edges[part + 1]
@@ -68,7 +68,7 @@ def first_wrong_position(
 
 
 @entry
-def _symbols_before(
+def _count_preceding_tokens(
     tokens: Array, suffix_array: Array, free: int, begin: int, end: int, counts: Array
 ) -> int:
     """Count the tokens before suffix_array[begin:end], except `free`, in counts int64[ids].

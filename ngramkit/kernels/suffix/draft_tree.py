@@ -44,7 +44,7 @@ KEY, ORDER, SLOT = range(3)  # columns of `ready`: its two sort keys, and the no
 _, RANK, BOUND = range(3)  # columns of `waiting`, after KEY: a node, the bound of its widest child
 
 TALLY_CLASSES = 256  # classes of tokens by grid points; more points count as the last
-MAX_LANES_ALONE = 16  # lanes that are bounded one by one, at most; see `_most_of`
+MAX_LANES_ALONE = 16  # lanes that are bounded one by one, at most; see `_max_count_of_points`
 SEARCHED_RUN = 8  # equal grid points after which the end of their run is searched
 
 # Rows of `work`: those of the searches (`suffix.search`); per lane the suffix where its grid
@@ -58,7 +58,7 @@ MAX_TOKENS_IN_TURN = 4  # next tokens of an interval that are searched one after
 
 
 @allocating_part
-def most_frequent_continuations(
+def choose_most_frequent_nodes(
     table: Array, root: Array, depth: int, budget: int, deepest: int, eos: int
 ) -> tuple[Array, int]:
     """Return nodes int64[n, 4] (token, parent, depth, count), n <= budget, and the root's count.
@@ -89,7 +89,7 @@ def most_frequent_continuations(
     nodes[budget, DEPTH], nodes[budget, COUNT] = 0, total
     emitted = size = waits = 0
     if total and budget and deepest:
-        waits = _insert_waiting(waiting, waits, _rank_key(total, 1), ROOT, total)
+        waits = _insert_waiting(waiting, waits, _key_by_count_then_depth(total, 1), ROOT, total)
     while emitted < budget:
         if waits and (emitted == size or waiting[waits - 1, KEY] <= ready[emitted, KEY]):
             waits -= 1
@@ -98,15 +98,15 @@ def most_frequent_continuations(
             size, bound = _offer_children(
                 table, depth, slot, rank, bound, ready, size, nodes, spans, tokens, work, few
             )
-            key = _rank_key(bound, nodes[slot, DEPTH] + 1)
-            if bound > 0 and _may_enter(ready, size, key):
+            key = _key_by_count_then_depth(bound, nodes[slot, DEPTH] + 1)
+            if bound > 0 and _is_among_best(ready, size, key):
                 waits = _insert_waiting(waiting, waits, key, rank, bound)
         elif emitted < size:
             slot = ready[emitted, SLOT]
             count = nodes[slot, COUNT]
-            key = _rank_key(count, nodes[slot, DEPTH] + 1)
+            key = _key_by_count_then_depth(count, nodes[slot, DEPTH] + 1)
             inner = nodes[slot, DEPTH] < deepest and nodes[slot, TOKEN] != eos
-            if inner and _may_enter(ready, size, key):
+            if inner and _is_among_best(ready, size, key):
                 waits = _insert_waiting(waiting, waits, key, emitted, count)
             emitted += 1
         else:
@@ -119,7 +119,7 @@ def most_frequent_continuations(
 
 
 @part
-def _rank_key(count: int, depth: int) -> int:
+def _key_by_count_then_depth(count: int, depth: int) -> int:
     """Return a key that is lower for a larger count, then for a lower depth."""
     return depth - count * MAX_DEPTHS
 
@@ -149,46 +149,50 @@ def _offer_children(
         return size, 0
     width = nodes[slot, COUNT]
     if width == 1:
-        return _only_child(table, depth, slot, rank, ready, size, nodes, spans, work), 0
+        return _offer_only_child(table, depth, slot, rank, ready, size, nodes, spans, work), 0
     target = max(bound >> 2, least)
-    spacing, target, coarse = _grid_of(width, lanes, target)
-    if spacing > 1 and bound == width and _begins_alike(table, span, depth):
-        children = _all_of_few(table, span, depth, few, tokens, work[HEAP])
+    spacing, target, coarse = _choose_sample_spacing(width, lanes, target)
+    if spacing > 1 and bound == width and _first_halves_are_one_token(table, span, depth):
+        children = _find_few_tokens(table, span, depth, few, tokens, work[HEAP])
         for i in range(children):
-            used, count = _one_of_few(few, i, work, lanes)
+            used, count = _child_of_few(few, i, work, lanes)
             if count >= least:
                 size = _offer_child(
                     ready, size, tokens[i], rank, slot, used, count, nodes, spans, work
                 )
         if children >= 0:
             return size, 0
-    _read_grid(table, span, depth, spacing, tokens, work)
+    _read_sample(table, span, depth, spacing, tokens, work)
     floor = 0
     if coarse and lanes > 1:
-        floor = _points_of_likely(tokens, work, lanes, CHILDREN_PER_BUDGET * budget)
+        floor = _min_points_of_likeliest(tokens, work, lanes, CHILDREN_PER_BUDGET * budget)
     heap = _begin_merge(tokens, work, lanes)
     while heap:
         token = work[HEAP, 0] >> LANE_BITS
         if token >= table[0, VOCABULARY]:
             break
-        heap, points, met = _step_over(tokens, work, heap, token)
+        heap, points, met = _step_over_token(tokens, work, heap, token)
         fewest = points * spacing - met * (spacing - 1)
         wanted = max(target, least)
-        if points >= floor and fewest <= bound and _most_of(points, spacing, lanes) >= wanted:
+        if (
+            points >= floor
+            and fewest <= bound
+            and _max_count_of_points(points, spacing, lanes) >= wanted
+        ):
             if spacing == 1:
-                used, count = _read_all(span, work, met)
+                used, count = _child_from_read_tokens(span, work, met)
             else:
-                used, count = _bisect_child(table, span, depth, token, spacing, wanted, work)
+                used, count = _child_from_sample(table, span, depth, token, spacing, wanted, work)
             if wanted <= count <= bound:
                 size = _offer_child(ready, size, token, rank, slot, used, count, nodes, spans, work)
                 if size == budget:
                     least = nodes[ready[budget - 1, SLOT], COUNT]
-        _step_on(work, met)
+        _clear_points(work, met)
     return size, target - 1
 
 
 @part
-def _grid_of(width: int, lanes: int, target: int) -> tuple[int, int, bool]:
+def _choose_sample_spacing(width: int, lanes: int, target: int) -> tuple[int, int, bool]:
     """Return the spacing, the smallest child surely found, and if MAX_GRID_POINTS limits it."""
     spacing = max(target // (2 * min(lanes, MAX_LANES_ALONE)), 1)
     if width <= MAX_READ_SUFFIXES:
@@ -199,7 +203,7 @@ def _grid_of(width: int, lanes: int, target: int) -> tuple[int, int, bool]:
 
 
 @part
-def _only_child(
+def _offer_only_child(
     table: Array,
     depth: int,
     slot: int,
@@ -233,7 +237,7 @@ def _offer_child(
 ) -> int:
     """Offer a child, in `used` lanes of the parent's span; return the list's size."""
     level = nodes[parent, DEPTH] + 1
-    i = _insert_ready(ready, size, level, count, (rank + 1) << 32 | token)
+    i = _insert_if_among_best(ready, size, level, count, (rank + 1) << 32 | token)
     if i < 0:
         return size
     slot = ready[i, SLOT]
@@ -251,7 +255,7 @@ def _offer_child(
 
 
 @part
-def _may_enter(ready: Array, size: int, key: int) -> bool:
+def _is_among_best(ready: Array, size: int, key: int) -> bool:
     return bool(size < len(ready) or key <= ready[size - 1, KEY])
 
 
@@ -267,16 +271,16 @@ def _insert_waiting(waiting: Array, waits: int, key: int, rank: int, bound: int)
 
 
 @part
-def _insert_ready(ready: Array, size: int, depth: int, count: int, order: int) -> int:
+def _insert_if_among_best(ready: Array, size: int, depth: int, count: int, order: int) -> int:
     """Insert a candidate; return its index in `ready`, or -1 if it is not among the best."""
-    key = _rank_key(count, depth)
+    key = _key_by_count_then_depth(count, depth)
     i, slot = size, size
     if size == len(ready):
         i = size - 1
-        if not _is_before(key, order, ready[i, KEY], ready[i, ORDER]):
+        if not _ranks_before(key, order, ready[i, KEY], ready[i, ORDER]):
             return -1
         slot = ready[i, SLOT]
-    while i > 0 and _is_before(key, order, ready[i - 1, KEY], ready[i - 1, ORDER]):
+    while i > 0 and _ranks_before(key, order, ready[i - 1, KEY], ready[i - 1, ORDER]):
         _move_row(ready, i - 1, i)
         i -= 1
     ready[i, KEY], ready[i, ORDER], ready[i, SLOT] = key, order, slot
@@ -290,12 +294,12 @@ def _move_row(rows: Array, source: int, target: int) -> None:
 
 
 @part
-def _is_before(key: int, order: int, other_key: int, other_order: int) -> bool:
+def _ranks_before(key: int, order: int, other_key: int, other_order: int) -> bool:
     return key < other_key or (key == other_key and order < other_order)
 
 
 @part
-def _read_grid(
+def _read_sample(
     table: Array, span: Array, depth: int, spacing: int, tokens: Array, work: Array
 ) -> None:
     """Read every `spacing`-th token at `depth` of the concatenated intervals."""
@@ -357,7 +361,7 @@ def _begin_merge(tokens: Array, work: Array, lanes: int) -> int:
 
 
 @part
-def _step_over(tokens: Array, work: Array, size: int, token: int) -> tuple[int, int, int]:
+def _step_over_token(tokens: Array, work: Array, size: int, token: int) -> tuple[int, int, int]:
     """Step over the points of the lowest token; return heap size, points and lanes."""
     heap = work[HEAP]
     points = met = 0
@@ -379,13 +383,13 @@ def _step_over(tokens: Array, work: Array, size: int, token: int) -> tuple[int, 
 
 
 @part
-def _step_on(work: Array, met: int) -> None:
+def _clear_points(work: Array, met: int) -> None:
     for k in range(met):
         work[POINTS, work[MET, k]] = 0
 
 
 @part
-def _most_of(points: int, spacing: int, lanes: int) -> int:
+def _max_count_of_points(points: int, spacing: int, lanes: int) -> int:
     """Return the most suffixes that a token with so many grid points can have.
 
     For more than MAX_LANES_ALONE lanes the bound is statistical: three deviations.
@@ -397,14 +401,14 @@ def _most_of(points: int, spacing: int, lanes: int) -> int:
 
 
 @part
-def _points_of_likely(tokens: Array, work: Array, lanes: int, wanted: int) -> int:
+def _min_points_of_likeliest(tokens: Array, work: Array, lanes: int, wanted: int) -> int:
     """Return the least grid points of the `wanted` tokens with the most points."""
     tally = tokens[len(tokens) - TALLY_CLASSES :]
     tally[:] = 0
     size = _begin_merge(tokens, work, lanes)
     while size:
-        size, points, met = _step_over(tokens, work, size, work[HEAP, 0] >> LANE_BITS)
-        _step_on(work, met)
+        size, points, met = _step_over_token(tokens, work, size, work[HEAP, 0] >> LANE_BITS)
+        _clear_points(work, met)
         tally[min(points, TALLY_CLASSES - 1)] += 1
     points = TALLY_CLASSES - 1
     while points > 1 and tally[points] < wanted:
@@ -414,7 +418,7 @@ def _points_of_likely(tokens: Array, work: Array, lanes: int, wanted: int) -> in
 
 
 @part
-def _read_all(span: Array, work: Array, met: int) -> tuple[int, int]:
+def _child_from_read_tokens(span: Array, work: Array, met: int) -> tuple[int, int]:
     count = 0
     for k in range(met):
         i = work[MET, k]
@@ -425,7 +429,7 @@ def _read_all(span: Array, work: Array, met: int) -> tuple[int, int]:
 
 
 @part
-def _bisect_child(
+def _child_from_sample(
     table: Array, span: Array, depth: int, token: int, spacing: int, least: int, work: Array
 ) -> tuple[int, int]:
     """File the child of `token`; return its lanes and count, or (0, 0) if too few."""
@@ -463,7 +467,7 @@ def _bisect_child(
 
 
 @part
-def _begins_alike(table: Array, span: Array, depth: int) -> bool:
+def _first_halves_are_one_token(table: Array, span: Array, depth: int) -> bool:
     """Return whether each interval's first half has one next token."""
     for i in range(len(span)):
         shard, low, high = table[span[i, 0]], span[i, 1], span[i, 2]
@@ -474,7 +478,7 @@ def _begins_alike(table: Array, span: Array, depth: int) -> bool:
 
 
 @part
-def _all_of_few(
+def _find_few_tokens(
     table: Array, span: Array, depth: int, few: Array, tokens: Array, point: Array
 ) -> int:
     """Find an interval's next tokens, ascending; return their number.
@@ -505,7 +509,7 @@ def _all_of_few(
 
 
 @part
-def _one_of_few(few: Array, child: int, work: Array, lanes: int) -> tuple[int, int]:
+def _child_of_few(few: Array, child: int, work: Array, lanes: int) -> tuple[int, int]:
     used = count = 0
     for i in range(lanes):
         low, high = few[child, i, 0], few[child, i, 1]

@@ -140,7 +140,7 @@ def compare_suffix(shard: Array, position: int, pattern: Array, skipped: int) ->
 
 
 @part
-def find_pattern(shard: Array, pattern: Array) -> tuple[int, int]:
+def find_in_shard(shard: Array, pattern: Array) -> tuple[int, int]:
     """Return the interval of suffixes that begin with `pattern`, int32[m >= 1]."""
     low, high = first_token_interval(shard, pattern[0])
     if len(pattern) == 1:
@@ -158,7 +158,7 @@ def find_pattern(shard: Array, pattern: Array) -> tuple[int, int]:
     return low, end_of_match(shard, pattern, low, above)
 
 
-look_up = entry(find_pattern.py_func)  # for Python
+find_from_python = entry(find_in_shard.py_func)  # for Python
 
 
 @part
@@ -211,13 +211,15 @@ def _read_middles(table: Array, lanes: Array, count: int, depth: int) -> int:
 
 
 @part
-def find_among(table: Array, pattern: Array, intervals: Array, lanes: Array, count: int) -> int:
+def find_in_some_shards(
+    table: Array, pattern: Array, intervals: Array, lanes: Array, count: int
+) -> int:
     """Set intervals of `pattern` in the lanes' shards; return the number of suffixes."""
     if count <= MAX_SHARDS_IN_TURN or len(pattern) == 1:
         total = 0
         for i in range(count):
             s = lanes[SHARD, i]
-            intervals[s, 0], intervals[s, 1] = find_pattern(table[s], pattern)
+            intervals[s, 0], intervals[s, 1] = find_in_shard(table[s], pattern)
             total += intervals[s, 1] - intervals[s, 0]
         return total
     searched = 0
@@ -229,7 +231,7 @@ def find_among(table: Array, pattern: Array, intervals: Array, lanes: Array, cou
             lanes[SHARD, searched], lanes[LOW, searched], lanes[HIGH, searched] = s, low, high
             intervals[s, 1] = high  # the first index known to be above the pattern
             searched += 1
-    _first_matches(table, pattern, intervals, lanes, searched)
+    _bisect_first_matches(table, pattern, intervals, lanes, searched)
     total = 0
     for i in range(searched):
         s, low = lanes[SHARD, i], lanes[LOW, i]
@@ -240,7 +242,7 @@ def find_among(table: Array, pattern: Array, intervals: Array, lanes: Array, cou
 
 
 @part
-def _first_matches(
+def _bisect_first_matches(
     table: Array, pattern: Array, intervals: Array, lanes: Array, count: int
 ) -> None:
     while _read_middles(table, lanes, count, 1):
@@ -255,12 +257,12 @@ def _first_matches(
 
 
 @allocating_part
-def find_all(table: Array, pattern: Array, intervals: Array) -> int:
+def find_in_all_shards(table: Array, pattern: Array, intervals: Array) -> int:
     shards = len(table)
     lanes = np.empty((ROWS, shards), np.int64)
     for s in range(shards):
         lanes[SHARD, s] = s
-    return find_among(table, pattern, intervals, lanes, shards)
+    return find_in_some_shards(table, pattern, intervals, lanes, shards)
 
 
 @allocating_part
@@ -288,7 +290,7 @@ def longest_match(table: Array, context: Array, longest: int, intervals: Array) 
             if low == 0 or intervals[s, 0] < intervals[s, 1]:
                 lanes[SHARD, count] = s
                 count += 1
-        if find_among(table, context[size - middle :], trial, lanes, count):
+        if find_in_some_shards(table, context[size - middle :], trial, lanes, count):
             low = middle
             for s in range(shards):
                 intervals[s, 0], intervals[s, 1] = trial[s, 0], trial[s, 1]

@@ -226,7 +226,7 @@ def log_p_by_network(weights, x, log_p, units):
 
 
 @part
-def count_sources(sources, intervals, recent, size):
+def count_in_sources(sources, intervals, recent, size):
     into, limits = sources.into, sources.limits
     clear_counts(into)
     if len(sources.corpus.table):
@@ -243,10 +243,10 @@ def count_sources(sources, intervals, recent, size):
 
 
 @part
-def mix_counts(sources, intervals, recent, size):
+def weigh_counts_by_gates(sources, intervals, recent, size):
     """Set scratch.p by the counts of all sources; return the correction of none."""
     into, scratch, gates = sources.into, sources.scratch, sources.scratch.gates
-    count_sources(sources, intervals, recent, size)
+    count_in_sources(sources, intervals, recent, size)
     gate_features_of(into, size, scratch.gate_features)
     weigh_suffix_lengths(sources.weights, scratch.gate_features, into, scratch.hidden, gates)
     for c in range(COLUMNS):
@@ -272,11 +272,11 @@ def sureness_class(into, p):
 
 
 @part
-def mix_in_prediction(account, tokens, theirs, into, p, written):
+def learn_trust_and_mix_in(account, tokens, theirs, into, p, written):
     """Mix a prediction in, after crediting it with the token that followed, `written`, or -1."""
     if written >= 0:
         _learn_trust(account, tokens, theirs, into, p, written)
-    mix_in(account, tokens, theirs, into, p)
+    mix_in_by_trust(account, tokens, theirs, into, p)
 
 
 @part
@@ -297,7 +297,7 @@ def _learn_trust(account, tokens, theirs, into, p, written):
 
 
 @part
-def mix_in(account, tokens, theirs, into, p):
+def mix_in_by_trust(account, tokens, theirs, into, p):
     """Turn p float32[CANDIDATES] into (1 - trust) * p + trust * theirs.
 
     tokens int32[n], -1 ends them.
@@ -328,7 +328,7 @@ class HistoryCorpus(NamedTuple):
     corpus: SearchedCorpus
     tokens: Array  # int32[MAX_CONTINUATIONS], -1 ends them
     p: Array  # float32[MAX_CONTINUATIONS]
-    trust: Array  # float64[N_LEVELS, OCCURRENCE_CLASSES, 2], see `mix_in_prediction`
+    trust: Array  # float64[N_LEVELS, OCCURRENCE_CLASSES, 2], see `learn_trust_and_mix_in`
 
 
 def new_history(corpus: SearchedCorpus) -> HistoryCorpus:
@@ -343,16 +343,16 @@ def new_history(corpus: SearchedCorpus) -> HistoryCorpus:
 
 
 @part
-def mix_in_history(history, intervals, recent, scan, sample, table, into, p, written):
-    """Mix what followed `recent` in past requests into p; `written` as in `mix_in_prediction`."""
-    kind = _recall_past(history, intervals, recent, scan, sample, table)
+def mix_in_past_requests(history, intervals, recent, scan, sample, table, into, p, written):
+    """Mix in what followed `recent` in past requests; `written` as in `learn_trust_and_mix_in`."""
+    kind = _continuations_of_longest_match(history, intervals, recent, scan, sample, table)
     if kind >= 0:
         account = history.trust[kind // OCCURRENCE_CLASSES, kind % OCCURRENCE_CLASSES]
-        mix_in_prediction(account, history.tokens, history.p, into, p, written)
+        learn_trust_and_mix_in(account, history.tokens, history.p, into, p, written)
 
 
 @part
-def _recall_past(history, intervals, recent, scan, sample, table):
+def _continuations_of_longest_match(history, intervals, recent, scan, sample, table):
     """Set `history` to the successors of the longest match; return its account, or -1."""
     clear_counts(table)
     order, level = longest_order(history.corpus, intervals, scan), np.int64(-1)

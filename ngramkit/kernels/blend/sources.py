@@ -18,7 +18,7 @@ from ngramkit.kernels.blend.copied_text import (
     REFERENCE,
     SAME_PROMPT,
     Copying,
-    choose_place,
+    choose_near_or_longest,
     find_again_near_anchor,
     mix_in_copies,
     new_places,
@@ -34,32 +34,32 @@ from ngramkit.kernels.blend.counts import (
     Frozen,
     Live,
     SearchedCorpus,
+    add_to_live,
     longest_in_live,
     narrow_intervals,
     push_recent,
-    remember,
-    unlearn,
+    remove_from_live,
 )
 from ngramkit.kernels.blend.evidence import (
     BigramTable,
     EvidenceTable,
-    is_likeliest_written,
+    looks_greedy,
     mix_in_evidence,
     sharpen,
 )
-from ngramkit.kernels.blend.mixture import (
+from ngramkit.kernels.blend.references import (
+    choose_edit_to_repeat,
+    find_in_references,
+    forget_edits,
+    step_written,
+)
+from ngramkit.kernels.blend.weighting import (
     HistoryCorpus,
     Scratch,
     Weights,
     correct_by_network,
-    mix_counts,
-    mix_in_history,
-)
-from ngramkit.kernels.blend.references import (
-    find_alternative,
-    find_in_references,
-    forget_edits,
-    step_written,
+    mix_in_past_requests,
+    weigh_counts_by_gates,
 )
 from ngramkit.kernels.jit import part
 
@@ -76,7 +76,7 @@ class BlendSources(NamedTuple):
     evidence: EvidenceTable
     references: Array  # int64[0 or 1, 7], see suffix.search.shard_table
     edits: Array  # int64[0 or EDITS, ...], see blend.references
-    shares: Array  # float32[V + 1], see blend.mixture.correct
+    shares: Array  # float32[V + 1], see blend.weighting.correct_by_network
     limits: Array  # int64[4]: SCAN, SAMPLE, HOPS, EOS
     weights: Weights
     copying: Copying
@@ -114,7 +114,7 @@ def extend(sources, place, begin, end):
         point_to_live(place.copied, live)
         if begin > 0 or position > end - LONG_LOST:  # older copies in a prompt have ended
             longest_in_live(live, position, place.recent, sources.limits[HOPS], longest)
-            choose_place(place.copied[LIVE], live.table, longest, place.recent)
+            choose_near_or_longest(place.copied[LIVE], live.table, longest, place.recent)
         move_on(sources, place, position)
         if position >= end - MAX_COUNTED_CONTEXT:  # older tokens are in no context
             follow_token(sources, place)
@@ -126,7 +126,7 @@ def learn(sources, place, begin, end):
     for position in range(begin, end):
         written = np.int64(sources.live.tokens[position])
         point_to_live(place.copied, sources.live)
-        predict(
+        mix_sources_in_order(
             sources, place.root, place.past, place.recent, place.copied, position, np.float32(0),
             written,
         )  # fmt: skip
@@ -138,7 +138,7 @@ def learn(sources, place, begin, end):
 def move_on(sources, place, position):
     """Move all but the intervals on by live.tokens[position]."""
     live, written = sources.live, np.int64(sources.live.tokens[position])
-    remember(live, position)
+    add_to_live(live, position)
     push_recent(place.recent, live.tokens[position])
     step_written(place.copied, place.recent, written, sources.edits, position + 1)
 
@@ -147,7 +147,7 @@ def move_on(sources, place, position):
 def rewind(sources, place, begin, end):
     """Remove live.tokens[begin:end]; the caller restores what was learnt and copied places."""
     live = sources.live
-    unlearn(live, begin, end)
+    remove_from_live(live, begin, end)
     forget_edits(sources.edits, begin)
     for i in range(MAX_MEASURED_MATCH):
         place.recent[i] = NO_TOKEN
@@ -199,32 +199,38 @@ def descend_all(sources, root, after, past, past_after, recent):
 
 
 @part
-def predict(sources, intervals, past, recent, copied, size, least, written):
-    """Set scratch.p for one context; `least` as in `mixture.correct_by_network`.
+def mix_sources_in_order(sources, intervals, past, recent, copied, size, least, written):
+    """Set scratch.p for one context; `least` as in `weighting.correct_by_network`.
 
     `written`, the token that followed or -1, credits each prediction before it is mixed in.
     """
     into, limits, second = sources.into, sources.limits, sources.second
-    none = mix_counts(sources, intervals, recent, size)
+    none = weigh_counts_by_gates(sources, intervals, recent, size)
     correct_by_network(
         sources.weights, into, sources.live, size, sources.shares, least, none, sources.scratch
     )
     scan, sample, p = limits[SCAN], limits[SAMPLE], sources.scratch.p
     into.state[2] = HISTORY
     if len(sources.past_at_start.corpus.table):
-        mix_in_history(
+        mix_in_past_requests(
             sources.past_at_start, past[0], recent, scan, sample, second, into, p, written
         )
-        choose_place(copied[PAST], sources.past_at_start.corpus.table, second.longest[PAST], recent)
+        choose_near_or_longest(
+            copied[PAST], sources.past_at_start.corpus.table, second.longest[PAST], recent
+        )
     if len(sources.past_since.corpus.table):
-        mix_in_history(sources.past_since, past[1], recent, scan, sample, second, into, p, written)
-        choose_place(copied[PAST], sources.past_since.corpus.table, second.longest[PAST], recent)
+        mix_in_past_requests(
+            sources.past_since, past[1], recent, scan, sample, second, into, p, written
+        )
+        choose_near_or_longest(
+            copied[PAST], sources.past_since.corpus.table, second.longest[PAST], recent
+        )
     into.state[2] = MODEL
     mix_in_evidence(sources.evidence, sources.bigram, recent, into, p, written)
-    if is_likeliest_written(sources.evidence.chosen):
+    if looks_greedy(sources.evidence.chosen):
         sharpen(sources.evidence, recent, into, p)
-    choose_place(copied[LIVE], sources.live.table, into.longest[LIVE], recent)
+    choose_near_or_longest(copied[LIVE], sources.live.table, into.longest[LIVE], recent)
     find_again_near_anchor(copied[SAME_PROMPT], recent)
     find_in_references(copied[REFERENCE], sources.references, second.longest[LIVE], recent)
-    find_alternative(copied[REFERENCE], copied[ALTERNATIVE], sources.edits)
+    choose_edit_to_repeat(copied[REFERENCE], copied[ALTERNATIVE], sources.edits)
     mix_in_copies(sources.copying, copied, sources.edits, into, p, written)
