@@ -31,6 +31,7 @@ from benchmarks._data import datastore, frozen_table
 from benchmarks.blend import drafters, recorded
 from ngramkit.budget.auto import AutoBudget
 from ngramkit.budget.costs import MAX_NODES, PassCosts
+from ngramkit.budget.model_cost import ModelCost, free_tokens
 from ngramkit.drafters.base import DraftTree
 
 CURVES = Path(__file__).with_name("cost_curves.json")
@@ -53,7 +54,7 @@ class Machine:
 
     def costs(self) -> PassCosts:
         """Return costs of which nothing is learnt."""
-        return PassCosts.on(self.prior)
+        return PassCosts(ModelCost(free_tokens(self.prior)).curve(MAX_NODES))
 
 
 def machines() -> list[Machine]:

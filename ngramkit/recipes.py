@@ -165,9 +165,8 @@ def _digest_of_weights(recipe: Recipe) -> str:
     if Path(model.source).is_dir():
         files = sorted(Path(model.source).glob("*.safetensors"))
         return build_id({file.name: sha256_of(file) for file in files})
-    gguf = find_gguf(model)
-    if gguf is not None:
-        return sha256_of(gguf)
+    if model.is_gguf:
+        return sha256_of(find_gguf(model))
     from huggingface_hub import HfApi
 
     with hub_errors(model.source, "model"):

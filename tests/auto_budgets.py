@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ngramkit.budget.auto import AutoBudget
 from ngramkit.budget.costs import PassCosts
+from ngramkit.budget.model_cost import FREE_TOKENS, ModelCost
 from ngramkit.budget.profile import Pass, Profile
 from ngramkit.drafters.registry import NoDraft
 
@@ -11,6 +12,6 @@ from ngramkit.drafters.registry import NoDraft
 def auto_of(node, drafter=None, **options):
     """A node costs so much of a pass, which is known."""
     passes = [Pass(size, 10, 1 + node * size) for size in (0, 1, 2, 4, 8, 16)]
-    costs = PassCosts.on("cpu", 16)
+    costs = PassCosts(ModelCost(FREE_TOKENS["cpu"]).curve(16))
     costs.recall(Profile("made-up", "cpu", "float32", passes).summary())
     return AutoBudget(costs, drafter or NoDraft(), **options)

@@ -12,15 +12,12 @@ from math import isfinite, log
 from statistics import median
 from types import MappingProxyType
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.budget.model_cost import ModelCost, free_tokens
-from ngramkit.budget.model_size import model_size
 from ngramkit.budget.pause import TRIAL_SHARE
-from ngramkit.budget.profile import MAX_SPREAD, Profile, context_class
+from ngramkit.budget.profile import MAX_SPREAD, context_class
 
 Costs = npt.NDArray[np.float64]
 Samples = deque[list[float]]  # seconds at pace 1, each in a separate list
@@ -29,20 +26,6 @@ MAX_NODES = 96  # draft nodes of a pass
 DECAY_PER_PASS = 63 / 64  # decay per pass: about the latest 64 passes count
 RECENT_PASSES = 15  # latest passes of a size, whose median is its time
 ENOUGH_PASSES = 3  # a median of so many ignores one disturbed pass
-
-
-_COSTS: WeakKeyDictionary[Any, dict[tuple[str, bool], PassCosts]] = WeakKeyDictionary()
-
-
-def costs_of(model: Any, verify: str, profile: Profile | None = None) -> PassCosts:
-    by_key = _COSTS.setdefault(model, {})
-    key = verify, profile is not None
-    if key not in by_key:
-        rows = MAX_NODES if verify == "tree" else 4 * MAX_NODES  # rows of a batch share nothing
-        by_key[key] = PassCosts.on(model.device.type, rows, getattr(model, "config", None))
-        if profile is not None:
-            by_key[key].recall(profile.summary())
-    return by_key[key]
 
 
 class PassCosts:
@@ -59,11 +42,6 @@ class PassCosts:
         self._by_context: dict[int, _ContextTimes] = {}
         self.drafting: dict[str, deque[float]] = {}  # seconds of the latest drafts, by drafter
         self.learnt = self.kept = 0  # passes learnt, and passes written to disk
-
-    @staticmethod
-    def on(device: str, rows: int = MAX_NODES, config: Any = None) -> PassCosts:
-        size = None if config is None else model_size(config)
-        return PassCosts(ModelCost(free_tokens(device), size).curve(rows))
 
     @property
     def most(self) -> int:

@@ -6,12 +6,15 @@ overlap them. That is an upper bound: at best a pass takes the longer of the two
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from ngramkit.budget.model_size import ModelSize
 
 Floats = npt.NDArray[np.float64]
+DENSE = ModelSize()
 
 # Tokens whose arithmetic takes as long as reading the weights once, at the width of the arithmetic.
 # By their data sheets 153, 295 and 400 on an A100, H100 and L4 in bfloat16; no engine reaches them.
@@ -24,6 +27,7 @@ def free_tokens(device: str) -> float:
     return FREE_TOKENS.get(device, FREE_TOKENS["cuda"])
 
 
+@dataclass(frozen=True)
 class ModelCost:
     """The cost of a pass over T tokens: free R(T) + T A, with R weights read and A used by a token.
 
@@ -31,8 +35,8 @@ class ModelCost:
     model is dense: 1 + T / free.
     """
 
-    def __init__(self, free: float = FREE_TOKENS["cuda"], size: ModelSize | None = None) -> None:
-        self.free, self.size = free, size or ModelSize()
+    free: float = FREE_TOKENS["cuda"]
+    size: ModelSize | None = None
 
     def times(
         self, tokens: Floats, requests: Floats | float = 1, context: Floats | float = 0.0
@@ -41,7 +45,7 @@ class ModelCost:
 
         `requests` of `context` tokens on average share a pass.
         """
-        size = self.size
+        size = self.size or DENSE
         read = size.read(tokens) + requests * context * size.cached
         computed = tokens * (size.used + context * size.attended)
         times: Floats = self.free * read + computed

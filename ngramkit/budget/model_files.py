@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,14 +34,16 @@ def read_facts(model: str | ModelRef) -> ModelFacts:
     Raises InputError for a model that is not causal and for a folder without a model.
     """
     ref = ModelRef.of(model)
-    if (gguf := find_gguf(ref)) is not None:
-        front = read_front(gguf)
-        kind = front.get("general.architecture")
-        return _model_facts(front, f"{kind}.context_length", f"{kind}.block_count")
-    if Path(ref.source).is_dir():
-        require_model(Path(ref.source))
-    config = language_config(_read_config(ref))
-    return _model_facts(config, "max_position_embeddings", "num_hidden_layers")
+    if ref.is_gguf:
+        values = read_front(find_gguf(ref))
+        kind = values.get("general.architecture")
+        found = values.get(f"{kind}.context_length"), values.get(f"{kind}.block_count")
+    else:
+        if Path(ref.source).is_dir():
+            require_model(Path(ref.source))
+        config = language_config(_read_config(ref))
+        found = config.get("max_position_embeddings"), config.get("num_hidden_layers")
+    return ModelFacts(*(each if type(each) is int and each > 0 else None for each in found))
 
 
 def read_size(
@@ -55,8 +56,8 @@ def read_size(
     file. A folder needs no weights. Raises as `read_facts`.
     """
     ref = ModelRef.of(model)
-    if (gguf := find_gguf(ref)) is not None:
-        header = read_header(gguf)
+    if ref.is_gguf:
+        header = read_header(find_gguf(ref))
         return gguf_size(header.metadata, header.tensors)
     config = _read_config(ref)
     if quantization is not None and quantisation_of(config) is None:
@@ -73,14 +74,6 @@ def _read_config(ref: ModelRef) -> dict[str, Any]:
     config = config if isinstance(config, dict) else {}
     require_causal(config, ref.name)
     return config
-
-
-def _model_facts(values: Mapping[str, Any], context: str, layers: str) -> ModelFacts:
-    tokens, blocks = (
-        value if type(value) is int and value > 0 else None
-        for value in (values.get(context), values.get(layers))
-    )
-    return ModelFacts(tokens, blocks)
 
 
 def _cached_file(repository: str, revision: str | None) -> Path | None:

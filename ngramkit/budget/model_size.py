@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -82,12 +82,11 @@ class ModelSize:
         return read
 
 
-def model_size(config: Mapping[str, Any] | Any, dtype: str | None = None) -> ModelSize | None:
-    """Return the size by a config.json or a config of transformers; None if it does not show it.
+def model_size(outer: Mapping[str, Any], dtype: str | None = None) -> ModelSize | None:
+    """Return the size by the values of a config.json; None if they do not show it.
 
     `dtype`: the type that the model computes in, in place of the config's.
     """
-    outer = config_values(config)
     config = language_config(outer)
     experts_config = config.get("ffn_config")  # of DBRX
     every = {**(experts_config if isinstance(experts_config, Mapping) else {}), **config}
@@ -104,31 +103,35 @@ def model_size(config: Mapping[str, Any] | Any, dtype: str | None = None) -> Mod
         shared = width
     inside = plain * (positive_number(every, INNER) or 4 * hidden) + sparse * shared
     dense = mixers * attention + matrices * hidden * inside + sparse * hidden * experts
-    head = positive_number(every, VOCABULARY) * hidden
-    how = quantisation_of(outer) or quantisation_of(config) or {}
-    wide = mixers * attention * share_left_out(how, ATTENTION, mixers)
-    wide += matrices * hidden * sparse * shared * share_left_out(how, SHARED_EXPERTS, mixers)
-    types = {**outer, **every} if dtype is None else {"dtype": dtype}
-    bits, native = bits_of_weights(how), _native_bits(types)
-    stored = (bits or native) / native
-    of_expert = str(how.get("expert_dtype") or every.get("expert_dtype"))
-    expert_bits = bits_of_weights({"dtype": of_expert}) if bits else 0.0
-    return ModelSize(
+    size = ModelSize(
         dense=dense,
-        head=head,
+        head=positive_number(every, VOCABULARY) * hidden,
         expert=matrices * hidden * width * sparse,
         experts=experts if sparse else 1,
         chosen=min(chosen, experts) if sparse else 1,
-        stored_dense=(head + wide + stored * (dense - wide)) / (dense + head),
-        stored_expert=(expert_bits or bits or native) / native,
         cached=mixers * cached,
         attended=mixers * attended,
-        unknown=unknown_method(how) if how and not bits else "",
+    )
+    how = quantisation_of(outer) or quantisation_of(config)
+    if how is None:
+        return size
+    wide = mixers * attention * share_left_out(how, ATTENTION, mixers)
+    wide += matrices * hidden * sparse * shared * share_left_out(how, SHARED_EXPERTS, mixers)
+    types = {**outer, **every} if dtype is None else {"dtype": dtype}
+    native = 32 if str(types.get("dtype") or types.get("torch_dtype")).endswith("32") else 16
+    bits = bits_of_weights(how)
+    stored = (bits or native) / native
+    of_expert = str(how.get("expert_dtype") or every.get("expert_dtype"))
+    expert_bits = bits_of_weights({"dtype": of_expert}) if bits else 0.0
+    return replace(
+        size,
+        stored_dense=(size.head + wide + stored * (dense - wide)) / (dense + size.head),
+        stored_expert=(expert_bits or bits or native) / native,
+        unknown="" if bits else unknown_method(how),
     )
 
 
-def config_values(config: Any) -> Mapping[str, Any]:
-    """Return the values of a config of transformers, or of a config.json as it is."""
+def _config_values(config: Any) -> Mapping[str, Any]:
     to_dict = getattr(config, "to_dict", None)
     values = to_dict() if callable(to_dict) else config
     return values if isinstance(values, Mapping) else {}
@@ -140,8 +143,8 @@ def served_config(model: Any) -> dict[str, Any]:
     `model`: a ModelConfig of vLLM or SGLang. Its dtype counts, and its quantization unless the
     checkpoint is quantised.
     """
-    outer = config_values(getattr(model, "hf_config", None))
-    values = dict(config_values(getattr(model, "hf_text_config", None)) or outer)
+    outer = _config_values(getattr(model, "hf_config", None))
+    values = dict(_config_values(getattr(model, "hf_text_config", None)) or outer)
     how = quantisation_of(outer) or quantisation_of(values)
     method = getattr(model, "quantization", None)
     if how is None and method is not None:  # while the weights are loaded
@@ -153,21 +156,14 @@ def served_config(model: Any) -> dict[str, Any]:
 
 
 def language_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the config of the language model: nested ones with layers and the most ids."""
-
-    def rank(named: tuple[str, Mapping[str, Any]]) -> tuple[float, bool]:
-        name, values = named
-        return positive_number(values, VOCABULARY), bool(re.search("text|lang|llm", name))
-
-    return max(_layered("", config), key=rank, default=("", config))[1]
-
-
-def _layered(name: str, config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if positive_number(config, LAYERS):
-        yield name, config
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _layered(str(key), value)
+    """Return the config of the language model: of nested ones with layers, that of the most ids."""
+    best, most, nested = config, (-1.0, False), [("", config)]
+    for name, values in nested:  # which grows
+        rank = positive_number(values, VOCABULARY), bool(re.search("text|lang|llm", name))
+        if rank > most and positive_number(values, LAYERS):
+            best, most = values, rank
+        nested += [(str(key), each) for key, each in values.items() if isinstance(each, Mapping)]
+    return best
 
 
 GGUF_KEYS = {  # of a header, after its architecture -> of a config
@@ -287,7 +283,3 @@ def _expert_layers(config: Mapping[str, Any], layers: int) -> int:
              "expert_layer_period", "moe_layer_interval")  # fmt: skip
     sparse = (layers - int(first)) // max(int(positive_number(config, every)), 1)
     return max(sparse - (len(only) if isinstance(only, list) else 0), 0)
-
-
-def _native_bits(config: Mapping[str, Any]) -> int:
-    return 32 if str(config.get("dtype") or config.get("torch_dtype")).endswith("32") else 16

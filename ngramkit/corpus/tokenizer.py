@@ -222,8 +222,7 @@ def find_files(model: ModelRef) -> TokenizerFiles:
     Raises UsageError for an unknown name, InputError for a file that is unreadable or too large,
     NetworkError if neither Hub nor cache has it.
     """
-    gguf = find_gguf(model)
-    source = model.source if gguf is None else str(tokenizer_folder(gguf))
+    source = str(tokenizer_folder(find_gguf(model))) if model.is_gguf else model.source
     folder = Path(source)
     if not folder.is_dir():
         from huggingface_hub import snapshot_download

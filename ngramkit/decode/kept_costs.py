@@ -7,16 +7,20 @@ import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ngramkit.basics.cache import TextCache, cache_folder
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.untrusted import parse_json
-from ngramkit.budget.costs import PassCosts, costs_of
+from ngramkit.budget.costs import MAX_NODES, PassCosts
+from ngramkit.budget.model_cost import ModelCost, free_tokens
+from ngramkit.budget.model_size import model_size
 from ngramkit.budget.profile import Profile
 from ngramkit.decode.load import LanguageModel, digest_of, software_facts
 
 KEPT_AFTER = 32  # passes between writes of learnt costs
 COSTS = TextCache("costs", 256)
+_COSTS: WeakKeyDictionary[Any, dict[tuple[str, bool], PassCosts]] = WeakKeyDictionary()
 
 
 def profile_path(model: LanguageModel) -> Path:
@@ -31,15 +35,19 @@ def profile_file(model: Any) -> Path | None:
 
 
 def learnt_costs(model: Any, verify: str, profile: Profile | None = None) -> PassCosts:
-    """Return the pass costs learnt on this machine."""
-    costs = costs_of(model, verify, profile)
-    if costs.learnt or profile is not None:
-        return costs
-    text = COSTS.get(_costs_key(model, verify))
-    if text is not None:
-        with suppress(InputError):  # a damaged file is ignored
-            costs.recall(parse_json(text, "learnt costs"))
-    return costs
+    """Return the pass costs learnt in this process, by the profile, or on this machine."""
+    by_key = _COSTS.setdefault(model, {})
+    key = verify, profile is not None
+    if key not in by_key:
+        rows = MAX_NODES if verify == "tree" else 4 * MAX_NODES  # rows of a batch share nothing
+        size = model_size(model.config.to_dict())
+        costs = by_key[key] = PassCosts(ModelCost(free_tokens(model.device.type), size).curve(rows))
+        if profile is not None:
+            costs.recall(profile.summary())
+        elif text := COSTS.get(_costs_key(model, verify)):
+            with suppress(InputError):  # a damaged file is ignored
+                costs.recall(parse_json(text, "learnt costs"))
+    return by_key[key]
 
 
 def keep_costs(model: Any, verify: str, costs: PassCosts) -> None:

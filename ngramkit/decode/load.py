@@ -114,8 +114,7 @@ def load_weights(
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     show_downloads()
     name, revision, where = ref.name, ref.revision, device_of(device)
-    gguf = find_gguf(ref)
-    source = ref.source if gguf is None else str(model_folder(gguf))
+    source = str(model_folder(find_gguf(ref))) if ref.is_gguf else ref.source
     method = None
     require_own_weights(Path(source))
     try:

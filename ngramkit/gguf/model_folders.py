@@ -26,14 +26,12 @@ CONVERSION_VERSION = 2  # a new one recreates all folders
 MAX_UNUSED_SECONDS = 60 * 24 * 3600  # then a folder is deleted
 
 
-def find_gguf(model: ModelRef) -> Path | None:
-    """Return a model's GGUF file, downloaded if needed; None for other models.
+def find_gguf(model: ModelRef) -> Path:
+    """Return a GGUF model's file, downloaded if needed.
 
     Raises UsageError for an hf: name without a file, InputError for a missing file, NetworkError
     without a network.
     """
-    if not model.is_gguf:
-        return None
     name, revision = model.id, model.revision
     if not name.lower().startswith("hf:"):
         return Path(model.source)

@@ -10,6 +10,7 @@ from twins.acceptance_record import corrected_scores, most_worthwhile
 
 from ngramkit.budget.auto import AutoBudget
 from ngramkit.budget.costs import MAX_NODES, PassCosts
+from ngramkit.budget.model_cost import FREE_TOKENS, ModelCost
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.registry import NoDraft
 
@@ -103,7 +104,7 @@ def test_a_drafter_is_asked_for_little_more_than_was_kept():
 
 
 def device_costs(device="cpu"):
-    return PassCosts.on(device)
+    return PassCosts(ModelCost(FREE_TOKENS[device]).curve(MAX_NODES))
 
 
 def test_where_more_nodes_cost_no_more_a_drafter_is_asked_for_them():

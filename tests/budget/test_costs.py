@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import gc
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from ngramkit.budget.costs import RECENT_PASSES, PassCosts, costs_of
-from ngramkit.budget.model_cost import FREE_TOKENS
+from ngramkit.budget.costs import MAX_NODES, RECENT_PASSES, PassCosts
+from ngramkit.budget.model_cost import FREE_TOKENS, ModelCost
 from ngramkit.budget.profile import Pass, Profile
 
 SIZES = (1, 2, 4, 8, 16, 32)
 
 
 def by_device(device="cpu"):
-    return PassCosts.on(device)
+    return PassCosts(ModelCost(FREE_TOKENS[device]).curve(MAX_NODES))
 
 
 def fed(costs, seconds, rounds=RECENT_PASSES, length=100, sizes=SIZES, outliers=0.0, seed=0):
@@ -220,23 +218,3 @@ def test_a_size_that_never_ran_may_cost_what_the_next_smaller_one_does():
     assert costs.at(100)[4] < costs.at(100)[16]
     ages = dict(costs.untried(100))
     assert (ages[0], ages[4], ages[16]) == (1, 0, -1)
-
-
-def test_costs_live_as_long_as_the_model():
-    class Model:
-        device = SimpleNamespace(type="cpu")
-
-    model = Model()
-    costs = costs_of(model, "tree")
-    assert costs_of(model, "tree") is costs
-    assert costs_of(model, "batch") is not costs
-    assert costs_of(model, "batch").most > costs.most
-    assert costs_of(model, "tree", profile()) is not costs
-    assert costs_of(Model(), "tree") is not costs
-    from ngramkit.budget.costs import _COSTS
-
-    del costs
-    known = len(_COSTS)
-    del model
-    gc.collect()
-    assert len(_COSTS) < known

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 from tiny_models import tiny_model
 
 from ngramkit.budget.costs import PassCosts
+from ngramkit.budget.profile import Pass, Profile
 from ngramkit.decode.kept_costs import KEPT_AFTER, keep_costs, learnt_costs
 
 
@@ -59,3 +62,17 @@ def test_the_file_holds_seconds_by_context_and_rows(tmp_path):
     (file,) = (tmp_path / "ngramkit" / "costs").iterdir()
     ((_, sizes),) = json.loads(file.read_text()).items()
     assert {int(size) for size in sizes} == {0, 4, 16}
+
+
+def test_costs_live_as_long_as_the_model():
+    model, profile = tiny_model("llama"), Profile("", "", "", [Pass(0, 10, 0.01)])
+    costs = learnt_costs(model, "tree")
+    assert learnt_costs(model, "tree") is costs
+    assert learnt_costs(model, "batch") is not costs
+    assert learnt_costs(model, "batch").most > costs.most
+    assert learnt_costs(model, "tree", profile) is not costs
+    assert learnt_costs(tiny_model("llama"), "tree") is not costs
+    held = weakref.ref(costs)
+    del costs, model
+    gc.collect()
+    assert held() is None

