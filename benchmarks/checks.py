@@ -36,7 +36,7 @@ def rows() -> Iterator[Row]:
                 work()
 
             def check() -> list[str]:
-                return list(check_whole(type(artifact).unchecked(artifact.path, artifact.manifest)))
+                return list(check_whole(type(artifact)(artifact.path, artifact.manifest)))
 
             def read_all() -> None:
                 for file in files:

@@ -129,8 +129,8 @@ def build_datastore(
 
         def build(out: Path, *, reporter: Reporter, force: bool) -> Datastore:
             for plan in plans:  # an existing build keeps its own
-                if already_built(out, plan, reporter):
-                    return Datastore.open(out)
+                if built := already_built(out, plan, reporter):
+                    return Datastore.open(out, built)
                 if in_progress(out, plan):
                     break
             else:
@@ -152,7 +152,7 @@ def build_datastore(
                     corpus=store.manifest.corpus,
                     counts=counts,
                 )
-            return Datastore.open(out)
+            return Datastore.open(out, writer.manifest)
 
         place = out or default_out(store, Datastore.kind)
         return build_at(build, place, reporter=reporter, force=force)

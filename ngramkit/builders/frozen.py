@@ -143,8 +143,8 @@ def build_frozen(
         }
 
         def build(out: Path, *, reporter: Reporter, force: bool) -> FrozenTable:
-            if already_built(out, plan, reporter):
-                return FrozenTable.open(out)
+            if built := already_built(out, plan, reporter):
+                return FrozenTable.open(out, built)
             with ArtifactWriter(
                 out,
                 FrozenTable.kind,
@@ -165,7 +165,7 @@ def build_frozen(
                     corpus=store.manifest.corpus,
                     counts={**store.manifest.counts, **sizes},
                 )
-            return FrozenTable.open(out)
+            return FrozenTable.open(out, writer.manifest)
 
         place = out or default_out(store, FrozenTable.kind)
         return build_at(build, place, reporter=reporter, force=force)

@@ -88,8 +88,8 @@ def merge(
     with open_executor(executor, ray_address, reporter=reporter) as runner:
 
         def build(out: Path, *, reporter: Reporter, force: bool) -> Artifact:
-            if already_built(out, plan, reporter):
-                return kind.open(out)
+            if built := already_built(out, plan, reporter):
+                return kind.open(out, built)
             with ArtifactWriter(
                 out, kind.kind, plan, inputs=inputs, private=private, force=force
             ) as writer:
@@ -110,7 +110,7 @@ def merge(
                     corpus=_merged_corpus(parts),
                     counts={**sums, **counts},
                 )
-            return kind.open(out)
+            return kind.open(out, writer.manifest)
 
         return build_at(build, out, reporter=reporter, force=force)
 
@@ -183,7 +183,7 @@ class TableFile(NamedTuple):
     def open(self) -> FrozenTable:
         """Open without checking values, or raise ArtifactError for another table."""
         manifest = read_manifest(Path(self.folder))
-        table = FrozenTable.unchecked(Path(self.folder), manifest)
+        table = FrozenTable(Path(self.folder), manifest)
         if manifest.files[TABLE].sha256 != self.sha256:
             raise WrongFileError(table.path / TABLE, "it is not the table that was opened before")
         table.identities()

@@ -60,8 +60,8 @@ def build_model_bigram(
     before = [] if tokenizer.bos is None or prefix == "none" else [tokenizer.bos]
     options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
     plan = table_plan(ModelBigram.kind, model, tokenizer, options)
-    if already_built(out, plan, reporter):
-        return BuiltTable(ModelBigram.open(out), None)
+    if built := already_built(out, plan, reporter):
+        return BuiltTable(ModelBigram.open(out, built), None)
     passes = Passes(model, tokenizer.record.vocabulary, absent, before)
     began = time.perf_counter()
     with ArtifactWriter(out, ModelBigram.kind, plan, recipe=recipe, force=force) as writer:

@@ -50,8 +50,8 @@ def build_model_unigram(
     require_usable(model, tokenizer)
     absent = require_rows(k, tokenizer)
     plan = table_plan(ModelUnigram.kind, model, tokenizer, {"k": k, "rule": rule})
-    if already_built(out, plan, reporter):
-        return BuiltTable(ModelUnigram.open(out), None)
+    if built := already_built(out, plan, reporter):
+        return BuiltTable(ModelUnigram.open(out, built), None)
     began = time.perf_counter()
     with ArtifactWriter(out, ModelUnigram.kind, plan, force=force) as writer:
         present = np.setdiff1d(np.arange(tokenizer.record.vocabulary), absent)

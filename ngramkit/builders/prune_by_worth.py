@@ -68,8 +68,8 @@ def prune_artifact(
         raise UsageError(
             f"cannot prune {a_kind(artifact.kind)}", "prune a datastore or a frozen table"
         )
-    if already_built(out, plan, reporter):
-        return kind.open(out)
+    if built := already_built(out, plan, reporter):
+        return kind.open(out, built)
     with ArtifactWriter(
         out,
         artifact.kind,
@@ -93,7 +93,7 @@ def prune_artifact(
             corpus={**artifact.manifest.corpus, "pruned": {**rule, "of": whole}},
             counts={**artifact.manifest.counts, **counts},
         )
-    return kind.open(out)
+    return kind.open(out, writer.manifest)
 
 
 def _digest_of_answers(answers: Sequence[Array]) -> str:

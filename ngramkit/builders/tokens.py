@@ -29,7 +29,7 @@ from ngramkit.basics.terminal_text import counted
 from ngramkit.builders.corpus_parts import encode_parts
 from ngramkit.builders.tasks import Executor, StageRunner, open_executor
 from ngramkit.corpus.deduplication import Deduplicated
-from ngramkit.corpus.document import Document, Position
+from ngramkit.corpus.document import Position
 from ngramkit.corpus.encoding import EncodedBatch, encode_documents, use_cores
 from ngramkit.corpus.gigatoken import open_encoder
 from ngramkit.corpus.naming import corpus_name, planned_corpus, selection_name
@@ -44,7 +44,7 @@ from ngramkit.corpus.open import (
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.manifest import Manifest, build_id, is_private_corpus
-from ngramkit.formats.outputs import ARTIFACTS, default_place, first_place
+from ngramkit.formats.outputs import ARTIFACTS, default_place
 from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, already_built, in_progress
 from ngramkit.formats.safetensors import Array, open_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -221,13 +221,11 @@ def default_path(model: str, plan: Mapping[str, Any], folder: Path = ARTIFACTS) 
     """Return `folder`/CORPUS-SELECTION-MODEL-tokens-XXXXXXXX, with the digits of the plan."""
     corpus, selection = corpus_name(plan["corpus"]), selection_name(plan["corpus"])
     parts = (model, "tokens", build_id(plan)[:8])
-    return first_place(
-        [
-            default_place(corpus, selection, *parts, folder=folder),
-            default_place(corpus, *parts, folder=folder),
-        ],
-        lambda path: already_built(path, plan) or in_progress(path, plan),
-    )
+    place = default_place(corpus, selection, *parts, folder=folder)
+    for path in dict.fromkeys([place, default_place(corpus, *parts, folder=folder)]):
+        if already_built(path, plan) or in_progress(path, plan):
+            return path
+    return place
 
 
 def default_out(store: TokenStore | PlannedStore, kind: str) -> Path:
@@ -238,10 +236,12 @@ def default_out(store: TokenStore | PlannedStore, kind: str) -> Path:
         store = PlannedStore(planned_corpus(manifest.corpus), store.tokenizer, manifest.build)
     corpus, selection = corpus_name(store.corpus, otherwise), selection_name(store.corpus)
     parts = (store.tokenizer.id, kind)
-    return first_place(
-        [default_place(corpus, selection, *parts), default_place(corpus, *parts)],
-        lambda path: (found := manifest_at(path)) is not None and store.is_source_of(found),
-    )
+    place = default_place(corpus, selection, *parts)
+    for path in dict.fromkeys([place, default_place(corpus, *parts)]):
+        found = manifest_at(path)
+        if found is not None and store.is_source_of(found):
+            return path
+    return place
 
 
 def parse_memory(memory: int | str | None) -> int | None:
@@ -264,8 +264,8 @@ def _build_tokens(
     reporter: Reporter,
     force: bool,
 ) -> TokenStore:
-    if already_built(path, plan, reporter):
-        return TokenStore.open(path)
+    if built := already_built(path, plan, reporter):
+        return TokenStore.open(path, built)
     private = is_private_corpus(plan["corpus"])
     with ArtifactWriter(
         path, TokenStore.kind, plan, inputs=corpus.places, private=private, force=force
@@ -302,7 +302,7 @@ def _build_tokens(
             bad = counted(corpus.skipped.records, "bad record")
             reporter.note(f"skipped {bad}; the first: {corpus.skipped.first}")
         writer.commit(record, parameters=parameters, corpus=facts, counts=cutter.counts)
-    return TokenStore.open(path)
+    return TokenStore.open(path, writer.manifest)
 
 
 def _require_text(corpus: AnyCorpus, ending: int | None, counts: Mapping[str, int]) -> None:
@@ -381,16 +381,13 @@ class ShardCutter:
         self._kept = 0  # how many of these are saved
         self._files = 0  # number of files of saved documents
         self._last_kept = time.monotonic()
-        self._resume()
-
-    def _resume(self) -> None:
-        while self._resume_after(self._writer.finished(self._name)):
+        while self._resume_after(writer.finished(self._name)):
             self._shard += 1
-        while self._positions:
-            facts = self._writer.finished(self._scratch)
+        while positions:
+            facts = writer.finished(self._scratch)
             if facts is None or facts.get(SCRATCH) != self._name:  # of an earlier shard
                 break
-            arrays = open_arrays(self._writer.partial / self._scratch)
+            arrays = open_arrays(writer.partial / self._scratch)
             tokens, lengths = (np.array(arrays[name]) for name in ("tokens", "lengths"))
             self._resume_after(facts)
             self._gather(tokens, lengths.astype(np.int64))
@@ -437,17 +434,14 @@ class ShardCutter:
             ends = np.cumsum(lengths)
             n = min(int(np.searchsorted(ends, self._room)) + 1, len(ends))
             end = int(ends[n - 1])
-            self._take(documents[:n], tokens[:end], lengths[:n])
+            self.counts["documents"] += n
+            self.counts["tokens"] += end
+            if self._positions:
+                self.position = documents[n - 1].end
+            for document in documents[:n]:
+                self.licenses.update(document.licenses)
+            self._gather(tokens[:end], lengths[:n])
             documents, tokens, lengths = documents[n:], tokens[end:], lengths[n:]
-
-    def _take(self, documents: Sequence[Document], tokens: Array, lengths: Array) -> None:
-        self.counts["documents"] += len(documents)
-        self.counts["tokens"] += len(tokens)
-        if self._positions:
-            self.position = documents[-1].end
-        for document in documents:
-            self.licenses.update(document.licenses)
-        self._gather(tokens, lengths)
 
     def _gather(self, tokens: Array, lengths: Array) -> None:
         so_far = (dict(self.counts), Counter(self.licenses), self.position)
@@ -458,11 +452,8 @@ class ShardCutter:
         fresh = self._gathered[self._kept :]
         self._last_kept = time.monotonic()
         if self._positions and fresh:
-            arrays = {
-                "tokens": self._join(fresh),
-                "lengths": np.concatenate([each.lengths for each in fresh]).astype(np.uint64),
-            }
-            self._writer.write(self._scratch, arrays, **self._facts(fresh), **{SCRATCH: self._name})
+            lengths = np.concatenate([each.lengths for each in fresh]).astype(np.uint64)
+            self._write(self._scratch, fresh, {"lengths": lengths}, **{SCRATCH: self._name})
             self._kept += len(fresh)
             self._files += 1
 
@@ -470,18 +461,18 @@ class ShardCutter:
         lengths = np.concatenate([each.lengths for each in self._gathered])
         offsets = np.zeros(len(lengths) + 1, np.uint64)
         np.cumsum(lengths, out=offsets[1:])
-        arrays = {"tokens": self._join(self._gathered), "documents": offsets}
-        self._writer.write(self._name, arrays, **self._facts(self._gathered))
+        self._write(self._name, self._gathered, {"documents": offsets})
         self._shard += 1  # saved documents of earlier shards no longer count
         self._gathered, self._room = [], self._shard_tokens
         self._kept = self._files = 0
         self._last_kept = time.monotonic()
 
-    def _join(self, gathered: Sequence[_Gathered]) -> Array:
-        joined = np.concatenate([each.tokens for each in gathered])
-        return joined.astype(self._dtype, copy=False)
-
-    def _facts(self, gathered: Sequence[_Gathered]) -> dict[str, Any]:
+    def _write(
+        self, name: str, gathered: Sequence[_Gathered], arrays: Mapping[str, Array], **marks: str
+    ) -> None:
+        tokens = np.concatenate([each.tokens for each in gathered]).astype(self._dtype, copy=False)
         last = gathered[-1]
-        place = {"position": asdict(last.position)} if self._positions else {}
-        return {**last.counts, "licenses": dict(last.licenses), **place}
+        facts = {**last.counts, "licenses": dict(last.licenses), **marks}
+        if self._positions:
+            facts["position"] = asdict(last.position)
+        self._writer.write(name, {"tokens": tokens, **arrays}, **facts)

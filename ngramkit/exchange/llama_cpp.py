@@ -140,8 +140,8 @@ def import_cache(
         "order": chosen,
         "tokenizer": tokenizer.record.fingerprint,
     }
-    if already_built(out, plan):
-        return FrozenTable.open(out)
+    if built := already_built(out, plan):
+        return FrozenTable.open(out, built)
     arrays = _table_of_cache(cache, chosen, token_dtype(tokenizer.record.vocabulary))
     sizes = np.diff(arrays["follower_offsets"].astype(np.int64))
     with ArtifactWriter(out, FrozenTable.kind, plan, inputs=[path], force=force) as writer:

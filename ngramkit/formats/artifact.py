@@ -56,12 +56,18 @@ class Artifact(ABC):
     data_files: ClassVar[re.Pattern[str]] = SHARDS  # names of its files, at least one
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
+        """Keep path and manifest, unread. Raises ArtifactError for another kind."""
+        if manifest.kind != self.kind:
+            raise ArtifactError(
+                f"{path} must be {a_kind(self.kind)}, got {a_kind(manifest.kind)}", "check the path"
+            )
         self.path = path
         self.manifest = manifest
         self.origin: str | None = None  # the URL that it was fetched from or written to
         self._identities: dict[str, Identity] = {}  # of the checked files
         # Arrays by file, mapped at opening, so that replacing the folder changes nothing.
         self._opened: dict[str, dict[str, Array]] = {}
+        self.require_files()
 
     def __repr__(self) -> str:
         counts, tokenizer = self.manifest.counts, self.tokenizer.id.rstrip("/").rpartition("/")[2]
@@ -83,16 +89,18 @@ class Artifact(ABC):
         return str(self.path)
 
     @classmethod
-    def open(cls, path: str | Path, *, reporter: Reporter = SILENT) -> Self:
-        """Open the artifact. Raises ArtifactError if it is missing, damaged or of another kind."""
-        return cls.of_manifest(Path(path), read_manifest(Path(path)), reporter=reporter)
+    def open(
+        cls, path: str | Path, manifest: Manifest | None = None, *, reporter: Reporter = SILENT
+    ) -> Self:
+        """Open the artifact; give its `manifest` if it was read.
 
-    @classmethod
-    def of_manifest(cls, path: Path, manifest: Manifest, *, reporter: Reporter = SILENT) -> Self:
-        """Open the artifact whose manifest was read. Raises as `open`."""
+        Raises ArtifactError if it is missing, damaged or of another kind.
+        """
+        path = Path(path)
+        manifest = read_manifest(path) if manifest is None else manifest
         while True:
             try:
-                artifact = cls.unchecked(path, manifest)
+                artifact = cls(path, manifest)
                 artifact._identities = check_unless_proven(artifact, reporter)
                 artifact._opened = {name: artifact._open_file(name) for name in manifest.files}
                 return artifact
@@ -100,16 +108,6 @@ class Artifact(ABC):
                 before, manifest = manifest, read_manifest(path)
                 if manifest == before:  # otherwise it was replaced meanwhile: try the new one
                     raise
-
-    @classmethod
-    def unchecked(cls, path: Path, manifest: Manifest) -> Self:
-        if manifest.kind != cls.kind:
-            raise ArtifactError(
-                f"{path} must be {a_kind(cls.kind)}, got {a_kind(manifest.kind)}", "check the path"
-            )
-        artifact = cls(path, manifest)
-        artifact.require_files()
-        return artifact
 
     def require_files(self) -> None:
         names = self.manifest.files

@@ -111,10 +111,12 @@ class History(Artifact):
         self._end: Mark | None = None  # the log's end after the last append
 
     @classmethod
-    def open(cls, path: str | Path, *, reporter: Reporter = SILENT) -> Self:
+    def open(
+        cls, path: str | Path, manifest: Manifest | None = None, *, reporter: Reporter = SILENT
+    ) -> Self:
         if not Path(path).exists():
             raise ArtifactError(f"no such history: {path}", "check the path")
-        return super().open(path, reporter=reporter)
+        return super().open(path, manifest, reporter=reporter)
 
     @classmethod
     def at(cls, path: str | Path, tokenizer: TokenizerRecord) -> Self:

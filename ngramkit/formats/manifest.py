@@ -79,7 +79,7 @@ class Manifest:
     def corpus_key(self) -> str | None:
         """A text that is equal for corpora of the same documents, in any order; None if unknown."""
         counts = self.counts.get("documents"), self.counts.get("tokens")
-        return None if None in counts else repr((sorted(self.corpus.items()), counts))
+        return None if None in counts else json.dumps([self.corpus, counts], sort_keys=True)
 
     @cached_property
     def checksum(self) -> str:
@@ -145,27 +145,28 @@ def parse_manifest(path: object, body: Any) -> Manifest:
     require(complete, path, "its keys are not those of a manifest")
     texts = is_short_text(body["kind"]) and is_short_text(body["build"])
     require(texts, path, "`kind` or `build` is not a text")
+    tokenizer = parse_tokenizer(path, body["tokenizer"])
+    parameters, counts = body["parameters"], body["counts"]
+    require(isinstance(parameters, dict), path, "`parameters` is not an object")
+    for name, value in parameters.items():
+        simple = value is None or isinstance(value, bool | float) or is_short_text(value)
+        simple = simple or whole_number(value, -(1 << 63))
+        require(simple, path, f"the parameter {name!r:.40} is invalid")
+    corpus = _parse_corpus(path, body["corpus"])
+    fits = isinstance(counts, dict) and all(map(whole_number, counts.values()))
+    require(fits, path, "`counts` are not whole numbers")
     manifest = Manifest(
         kind=body["kind"],
         build=body["build"],
-        tokenizer=parse_tokenizer(path, body["tokenizer"]),
-        parameters=_parse_parameters(path, body["parameters"]),
-        corpus=_parse_corpus(path, body["corpus"]),
-        counts=_parse_counts(path, body["counts"]),
+        tokenizer=tokenizer,
+        parameters=parameters,
+        corpus=corpus,
+        counts=counts,
         files=_parse_files(path, body["files"]),
     )
     listed = body.get("checksum", manifest.checksum)
     require(listed == manifest.checksum, path, "its checksum is wrong: it was changed")
     return manifest
-
-
-def _parse_parameters(path: object, body: Any) -> dict[str, Any]:
-    require(isinstance(body, dict), path, "`parameters` is not an object")
-    for name, value in body.items():
-        simple = value is None or isinstance(value, bool | float) or is_short_text(value)
-        simple = simple or whole_number(value, -(1 << 63))
-        require(simple, path, f"the parameter {name!r:.40} is invalid")
-    return dict(body)
 
 
 def _parse_corpus(path: object, body: Any) -> dict[str, Any]:
@@ -183,12 +184,6 @@ def _parse_corpus(path: object, body: Any) -> dict[str, Any]:
         listed = body.get(name) or []
         texts = isinstance(listed, str) or all(map(is_short_text, listed))
         require(texts, path, "licences are not texts")
-    return dict(body)
-
-
-def _parse_counts(path: object, body: Any) -> dict[str, int]:
-    fits = isinstance(body, dict) and all(map(whole_number, body.values()))
-    require(fits, path, "`counts` are not whole numbers")
     return dict(body)
 
 

@@ -31,7 +31,7 @@ def open_artifact_folder(path: str | Path, *, reporter: Reporter = SILENT) -> Ar
     """Open the artifact as the class of its kind. Raises ArtifactError as `Artifact.open`."""
     path = Path(path)
     manifest = read_manifest(path)
-    return kind_of(path, manifest.kind).of_manifest(path, manifest, reporter=reporter)
+    return kind_of(path, manifest.kind).open(path, manifest, reporter=reporter)
 
 
 def kind_of(path: Path | str, kind: str) -> type[Artifact]:
@@ -50,7 +50,7 @@ def verify_artifact(path: str | Path) -> Iterator[str]:
     """
     path = Path(path)
     manifest = read_manifest(path)
-    artifact = kind_of(path, manifest.kind).unchecked(path, manifest)
+    artifact = kind_of(path, manifest.kind)(path, manifest)
     yield "manifest"
     yield from check_whole(artifact)
     if _card_holds(path, manifest):

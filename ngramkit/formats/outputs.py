@@ -12,7 +12,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -165,12 +165,6 @@ def default_place(*parts: str, folder: Path = ARTIFACTS) -> Path:
     """
     names = [KINDS[part].short if part in KINDS else short_name(part) for part in parts]
     return folder / "-".join(name for name in names if name)
-
-
-def first_place(places: Sequence[Path], holds: Callable[[Path], bool]) -> Path:
-    """Return the first of `places`, or the first existing one that holds what is wanted."""
-    there = (path for path in dict.fromkeys(places) if path.exists() or partial_of(path).exists())
-    return next(filter(holds, there), places[0])
 
 
 def partial_of(path: Path) -> Path:

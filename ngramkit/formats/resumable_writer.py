@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -35,16 +36,20 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord
 SCRATCH = "scratch"  # fact of files that only the build needs
 
 
-def already_built(path: str | Path, plan: Mapping[str, Any], reporter: Reporter = SILENT) -> bool:
-    """Return whether `path` is a finished artifact of this plan. Cleans up after killed runs."""
+def already_built(
+    path: str | Path, plan: Mapping[str, Any], reporter: Reporter = SILENT
+) -> Manifest | None:
+    """Return the manifest if `path` is a finished artifact of this plan, else None.
+
+    Cleans up after killed runs.
+    """
     clear_killed_run(Path(path))
-    try:
-        built = read_manifest(Path(path)).build == build_id(plan)
-    except ArtifactError:
-        built = False
-    if built:
-        reporter.note(f"{path} is up to date")
-    return built
+    with suppress(ArtifactError):
+        manifest = read_manifest(Path(path))
+        if manifest.build == build_id(plan):
+            reporter.note(f"{path} is up to date")
+            return manifest
+    return None
 
 
 def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:
@@ -84,6 +89,7 @@ class ArtifactWriter:
         force: bool = False,
     ) -> None:
         self.path = Path(path)
+        self.manifest: Manifest  # set by `commit`
         self.kind = kind
         self.build = build_id(plan)
         self._recipe = recipe
@@ -144,7 +150,7 @@ class ArtifactWriter:
 
         `foreign` values, from somebody else's file, are checked when they are opened.
         """
-        manifest = Manifest(
+        self.manifest = manifest = Manifest(
             kind=self.kind,
             build=self.build,
             tokenizer=tokenizer,
