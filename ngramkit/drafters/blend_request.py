@@ -21,6 +21,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import DatastoreShard, search_table
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend import copied_text
+from ngramkit.kernels.blend.copied_text import COLUMNS, PLACES
 from ngramkit.kernels.blend.counts import (
     SearchedCorpus,
     grown_context,
@@ -36,7 +37,7 @@ from ngramkit.kernels.blend.evidence import (
     new_evidence,
 )
 from ngramkit.kernels.blend.references import new_edits
-from ngramkit.kernels.blend.sources import BlendSources, new_place
+from ngramkit.kernels.blend.sources import BlendSources, Place, new_place
 from ngramkit.kernels.blend.tree import EXTEND, LEARN, NODES, REWIND, Tree, new_tree, run_jobs
 from ngramkit.kernels.blend.weighting import Weights, new_history, new_scratch
 from ngramkit.kernels.packed_arguments import Packed
@@ -120,11 +121,13 @@ class SharedSources:
         self.given, self.vocabulary, self.judged = given, len(given.shares) - 1, judged
         self._artifacts = artifacts  # keeps the arrays alive whose addresses the sources have
         self._tables: WeakKeyDictionary[PastRequests, PastTables] = WeakKeyDictionary()
-        self._trusts: WeakKeyDictionary[PastRequests, Trust] = WeakKeyDictionary()
+        self._learnt: WeakKeyDictionary[PastRequests, States] = WeakKeyDictionary()
         sources = given.sources()
         first = [getattr(sources, name).trust.ravel() for name in TRUST_ARRAYS]
-        self.first_trust: Trust = np.concatenate(first)
         self.trust_ends: list[int] = np.cumsum([len(part) for part in first]).tolist()
+        places = copied_text.new_places().ravel()
+        # A new request's trust, then the places that it copies from.
+        self.first_learnt: States = np.concatenate([*(t.view(np.int64) for t in first), places])
         self._past_trust = slice(0, self.trust_ends[len(PAST_TRUST) - 1])
         kinds = sources.copying.trust.shape[1]
         begin = self._past_trust.stop + copied_text.SAME_PROMPT * kinds
@@ -132,9 +135,9 @@ class SharedSources:
         self.live = Packed(sources.live)
         self.place = Packed(new_place(len(given.table)))
 
-    def trust_in(self, past: PastRequests | None) -> Trust:
-        """Return a new request's trust over `past`; do not write to it."""
-        return self.first_trust if past is None else self._trusts.get(past, self.first_trust)
+    def learnt_over(self, past: PastRequests) -> States:
+        """Return a new request's `first_learnt` over `past`; do not write to it."""
+        return self._learnt.get(past, self.first_learnt)
 
     def keep_trust(self, past: PastRequests, trust: Trust, begun: Trust) -> None:
         """Update the trust with which requests over `past` begin, from one that ended.
@@ -142,11 +145,12 @@ class SharedSources:
         Trust in past requests is averaged with the default, since later requests may differ; trust
         in answers to the same prompt is kept if it has changed.
         """
-        first, learnt, same = self.first_trust.copy(), self._past_trust, self.same
+        states, learnt, same = self.first_learnt.copy(), self._past_trust, self.same
+        first = states.view(np.float64)
         first[learnt] = (first[learnt] + trust[learnt]) / 2
-        before = self.trust_in(past)[same]
+        before = self.learnt_over(past).view(np.float64)[same]
         first[same] = np.where(trust[same] == begun, before, trust[same])
-        self._trusts[past] = first
+        self._learnt[past] = states
 
     def tables(self, past: PastRequests) -> PastTables:
         if past not in self._tables:
@@ -164,36 +168,27 @@ class BlendRequest:
     """One request, used by one thread at a time, with that thread's workspace."""
 
     __slots__ = (
-        "_answer", "_begun", "_checkpoints", "_copied", "_first_trust", "_kept", "_learnt",
+        "_answer", "_begun", "_checkpoints", "_copied", "_first", "_kept", "_learnt",
         "_place", "_shared", "_sizes", "bound", "edits", "evidence", "live", "past", "place",
         "prompt", "references", "size", "tables", "trust",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        shared: SharedSources,
-        workspace: Workspace,
-        prompt: TokenArray,
-        past: PastRequests | None = None,
-        references: ReferenceTexts = NO_REFERENCES,
-    ) -> None:
+    def __init__(self, shared: SharedSources, past: PastRequests | None, room: int) -> None:
         self._shared = shared
         self.past = past
         self.tables: PastTables | None = None
-        room = len(prompt) + max(MIN_SPARE_TOKENS, len(prompt) // 4)
         self.live = shared.live.of_same_type(new_live(shared.vocabulary, room))
         self.evidence: Packed | None = None  # its own table, once evidence is given
         self.references = NO_REFERENCES
-        self.edits = new_edits(0)  # with rows once there are references
+        self.edits: Array | None = None  # once there are references
         self._answer: TokenArray | None = None  # to the same prompt; the kernels read it
-        self._first_trust = shared.trust_in(past)
-        self._begun = self._first_trust[shared.same]  # initial trust in that answer
-        # Its trust, then the places that it copies from: a checkpoint is one copy of both.
-        self._learnt = self._first_learnt()
-        trusted = len(self._first_trust)
-        self.trust: Trust = self._learnt[:trusted].view(np.float64)
-        self._copied = _as_places(self._learnt[trusted:])
-        place = new_place(len(shared.given.table))._replace(copied=self._copied)
+        self._first = shared.first_learnt if past is None else shared.learnt_over(past)
+        self._learnt = self._first.copy()  # a checkpoint is one copy of it
+        trust, places = np.split(self._learnt, shared.trust_ends[-1:])
+        self.trust: Trust = trust.view(np.float64)
+        self._begun = self.trust[shared.same].copy()  # initial trust in that answer
+        self._copied = places.reshape(PLACES, COLUMNS)
+        place = Place(*(part.copy() for part in shared.place.parts))._replace(copied=self._copied)
         self._place = shared.place.of_same_type(place)
         self.place = self._place.address
         self.bound: dict[Workspace, Packed] = {}  # its sources, by workspace
@@ -201,13 +196,6 @@ class BlendRequest:
         self._sizes: deque[int] = deque(maxlen=MAX_CHECKPOINTS)  # tokens at each, the newest last
         self._kept = 0  # checkpoints made, including overwritten ones
         self.prompt = self.size = 0
-        self.catch_up(workspace)
-        workspace.run(self, EXTEND, *self.append(prompt))
-        self.prompt = self.size
-        self.refer(references)
-
-    def _first_learnt(self) -> States:
-        return np.concatenate([self._first_trust.view(np.int64), copied_text.new_places().ravel()])
 
     @property
     def tokens(self) -> TokenArray:
@@ -216,7 +204,8 @@ class BlendRequest:
 
     @property
     def bytes(self) -> int:
-        parts = [*self.live.parts, *self._place.parts, self.trust, self._checkpoints, self.edits]
+        parts = [*self.live.parts, *self._place.parts, self.trust, self._checkpoints]
+        parts += [] if self.edits is None else [self.edits]
         if self.evidence is not None:
             parts += [part for part in self.evidence.parts if isinstance(part, np.ndarray)]
         return int(sum(each.nbytes for each in parts))
@@ -277,17 +266,15 @@ class BlendRequest:
         """Remove all but the first `size` tokens, and what was learnt from the rest."""
         if size >= self.size:
             return
-        if self.tables is None:
+        if self.past is not None and self.tables is None:
             self.catch_up(workspace)
         while self._sizes and self._sizes[-1] > size:
             self._sizes.pop()
             self._kept -= 1
         begin = self._sizes[-1] if self._sizes else 0
-        learnt = self._first_learnt()
-        if begin:
-            learnt = self._checkpoints[(self._kept - 1) % MAX_CHECKPOINTS]
         workspace.run(self, REWIND, begin, self.size)
-        self._learnt[:] = learnt
+        last = (self._kept - 1) % MAX_CHECKPOINTS
+        self._learnt[:] = self._checkpoints[last] if begin else self._first
         if begin == 0:
             self.prompt = begin = min(size, self.prompt)
             workspace.run(self, EXTEND, 0, begin)
@@ -309,7 +296,7 @@ class BlendRequest:
             workspace.run(self, LEARN, *self.append(written[:more]))
             written = written[more:]
         self._follow(answer, prompt)
-        trust = self._shared.trust_in(self.past)
+        trust = self._shared.learnt_over(self.past).view(np.float64)
         self._begun = trust[self._shared.same]
         self.trust[self._shared.same] = self._begun
         return written
@@ -322,8 +309,7 @@ class BlendRequest:
 
     def catch_up(self, workspace: Workspace, lag: int = 0) -> None:
         """Draft from the newest past requests if `tables` is more than `lag` versions older."""
-        if self.past is None:
-            return
+        assert self.past is not None
         newest = self._shared.tables(self.past)
         if self.tables is None or newest.version - self.tables.version > lag:
             self._set_tables(newest)
@@ -335,9 +321,9 @@ class BlendRequest:
         self._forget_place(copied_text.PAST)
 
     def _forget_place(self, which: int) -> None:
-        nowhere = copied_text.new_places()[which]
-        for copied in self._copied, _as_places(self._checkpoints[:, len(self.trust) :]):
-            copied[..., which, :] = nowhere
+        begin = len(self.trust) + which * COLUMNS
+        for learnt in self._learnt, self._checkpoints:
+            learnt[..., begin : begin + COLUMNS] = self._first[begin : begin + COLUMNS]
 
     def release_past(self) -> None:
         """Release past requests until `catch_up`, and keep the trust in them."""
@@ -345,10 +331,6 @@ class BlendRequest:
             return
         self._shared.keep_trust(self.past, self.trust, self._begun)
         self._set_tables(None)
-
-
-def _as_places(states: States) -> States:
-    return states.reshape(*states.shape[:-1], *copied_text.new_places().shape)
 
 
 class Workspace:
@@ -372,7 +354,15 @@ class Workspace:
         past: PastRequests | None = None,
         references: ReferenceTexts = NO_REFERENCES,
     ) -> BlendRequest:
-        return BlendRequest(self._shared, self, prompt, past, references)
+        room = len(prompt) + max(MIN_SPARE_TOKENS, len(prompt) // 4)
+        request = BlendRequest(self._shared, past, room)
+        if past is not None:
+            request.catch_up(self)
+        self.run(request, EXTEND, *request.append(prompt))
+        request.prompt = request.size
+        if len(references):
+            request.refer(references)
+        return request
 
     def drafts(self, jobs: Sequence[Job], cost: float | None = None) -> list[DraftTree]:
         """Append each job's tokens, and return a tree of at most `size` nodes for each.
@@ -391,7 +381,8 @@ class Workspace:
             tree.parts.cost[0] = cost
         rows: list[int] = []  # flat: numpy converts nested lists three times as slowly
         for request, written, size, lag, evidence in jobs:
-            request.catch_up(self, lag)
+            if request.past is not None:
+                request.catch_up(self, lag)
             if evidence is not None:  # learnt before the draft
                 request.accept(self, written, evidence)
                 written = written[:0]
@@ -431,8 +422,9 @@ class Workspace:
         if sources is None:
             sources = request.bound[self] = self.sources.copy()
             sources.put("live", request.live)
-            sources.point("references", request.references.table)
-            sources.point("edits", request.edits)
+            if request.edits is not None:
+                sources.point("references", request.references.table)
+                sources.point("edits", request.edits)
             inside = dict(self.sources.inside)
             if request.evidence is not None:
                 inside["evidence"] = request.evidence

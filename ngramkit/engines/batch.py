@@ -137,7 +137,7 @@ class BatchDrafter:
     def warm(self) -> None:
         """Compile all kernels with dummy requests."""
         prompt = np.tile(np.array([0, 1], np.int32), 8)
-        pasts = [self.source.past("")]
+        pasts = [self.source.past if self.history is None else self.history.past("")]
         texts = [ReferenceTexts([[0, most]]) for most in (1, 1 << 16)] if self.refers else []
         if self.history is not None:
             pasts.append(self.history.dummy(prompt))
@@ -270,10 +270,8 @@ class BatchDrafter:
     def _written(
         self, sessions: Sequence[Session], rows: Sequence[TokenArray]
     ) -> Sequence[TokenArray]:
-        new = [
-            NO_TOKENS if session.request is None else row[session.kept :]
-            for session, row in zip(sessions, rows, strict=True)
-        ]
+        """Return each row's new tokens, all of a new session's, with known ids."""
+        new = [row[session.kept :] for session, row in zip(sessions, rows, strict=True)]
         if not new:
             return new
         joined = with_known_ids(np.concatenate(new), self.source.vocabulary)
@@ -303,11 +301,12 @@ class BatchDrafter:
         if refers:
             begin = min(_prompt_length(session, row, asked), len(row))
         if session.request is None:
-            tokens = with_known_ids(row, self.source.vocabulary)
-            past = self.source.past(session.tenant)
-            if refers:
-                tokens, written = tokens[:begin], tokens[begin:]
-            session.request = workspace.request(tokens, past)
+            past = self.source.past
+            if self.history is not None:
+                past = self.history.past(session.tenant)
+            count = begin if refers else len(written)
+            session.request = workspace.request(written[:count], past)
+            written = written[count:]
         else:
             if session.kept < session.request.size:
                 session.request.rewind(workspace, session.kept)

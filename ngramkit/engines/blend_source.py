@@ -12,25 +12,23 @@ from ngramkit.formats.artifact import Artifact
 
 
 class RequestSource:
-    """Artifacts and history of all requests; `compared` must have the engine's tokenizer."""
+    """Artifacts and history of all requests; `compared` must have the engine's tokenizer.
 
-    def __init__(self) -> None:
+    `past`: the past requests without a history.
+    """
+
+    def __init__(self, past: PastRequests | None = None) -> None:
+        self.past = past
         self.artifacts: Sequence[Artifact] = ()
         self.compared: Sequence[Artifact] = ()
         self.history: GrowingHistory | None = None
 
-    def past(self, tenant: str) -> PastRequests | None:
-        return None if self.history is None else self.history.past(tenant)
-
 
 class BlendSource(RequestSource):
     def __init__(self, blend: Blend) -> None:
-        super().__init__()
+        super().__init__(blend.past)
         self.blend = blend
         self.vocabulary = blend.vocabulary
-
-    def past(self, tenant: str) -> PastRequests | None:
-        return self.blend.past if self.history is None else super().past(tenant)
 
     def workspace(self) -> Workspace:
         return Workspace(self.blend.shared)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import Any
 
@@ -28,30 +29,25 @@ HASHED_EVERY = 64  # a session is also found by the tokens before every multiple
 Key = tuple[int, int]
 
 
+@dataclass(eq=False, slots=True)
 class Session:
-    __slots__ = (
-        "begin", "draft", "drafting", "kept", "keys", "marks", "name", "number", "outcome", "pause",
-        "references", "remembered", "request", "row", "size", "tenant", "used",
-    )  # fmt: skip
-
-    def __init__(self, number: int, tenant: str = "", name: str = "") -> None:
-        self.number = number  # of all sessions, from 0
-        self.name = name  # the engine's id of its request; "": it is found by its tokens
-        self.tenant = tenant  # only this tenant's rows find it
-        self.request: Any = None  # None until it is begun
-        self.size = 0  # tokens that it is found by
-        self.kept = 0  # tokens of these that its row begins with in this step; 0: it is new
-        self.row: TokenArray | None = None  # in the last step, if its memory never changes
-        self.keys: list[Key] = []  # of its end first, then of marks before it; [] if forgotten
-        self.marks = -1  # whole strides when those marks were taken; -1: none
-        self.draft: DraftTree | None = None  # proposed last
-        self.outcome: tuple[DraftTree, int] | None = None  # the draft before, its accepted tokens
-        self.pause = Pause()
-        self.drafting = False  # in this step; else it pauses
-        self.used = 0  # last step in which it was asked for
-        self.begin = 0  # start of the model's output
-        self.remembered = 0  # tokens that joined a history, or never will
-        self.references: Given = NO_REFERENCES  # of its request
+    number: int  # of all sessions, from 0
+    used: int  # last step in which it was asked for
+    tenant: str  # only this tenant's rows find it
+    name: str = ""  # the engine's id of its request; "": it is found by its tokens
+    request: Any = None  # None until it is begun
+    size: int = 0  # tokens that it is found by
+    kept: int = 0  # tokens of these that its row begins with in this step; 0: it is new
+    row: TokenArray | None = None  # in the last step, if its memory never changes
+    keys: list[Key] = field(default_factory=list)  # of its end, then of marks; [] if forgotten
+    marks: int = -1  # whole strides when those marks were taken; -1: none
+    draft: DraftTree | None = None  # proposed last
+    outcome: tuple[DraftTree, int] | None = None  # the draft before, its accepted tokens
+    pause: Pause = field(default_factory=Pause)
+    drafting: bool = False  # in this step; else it pauses
+    begin: int = 0  # start of the model's output
+    remembered: int = 0  # tokens that joined a history, or never will
+    references: Given = NO_REFERENCES  # of its request
 
 
 class Sessions:
@@ -98,18 +94,19 @@ class Sessions:
             return self._placed
         placed = chain(self._placed, repeat(None))
         sessions = [
-            self._in_place(session, *each) for session, each in zip(placed, asked, strict=False)
+            session and self._in_place(session, *each)
+            for session, each in zip(placed, asked, strict=False)
         ]
-        if None in sessions:
+        if None in sessions and self._by_key:
             self._reindex_moved()
-            sessions = [
-                session or self._continued(*each)
-                for session, each in zip(sessions, asked, strict=True)
-            ]
+            for search in self._continued, self._rewound:
+                sessions = [
+                    session or search(*each) for session, each in zip(sessions, asked, strict=True)
+                ]
         self._before = self._placed
         self._placed = [
-            session or self._rewound(*each) or self._new(each[1])
-            for session, each in zip(sessions, asked, strict=True)
+            session or self._new(tenant)
+            for session, (_, tenant) in zip(sessions, asked, strict=True)
         ]
         for session in self._before:
             session.row = None
@@ -163,8 +160,8 @@ class Sessions:
         for session in list(self._order.values()):
             self._forget(session)
 
-    def _in_place(self, session: Session | None, row: TokenArray, tenant: str) -> Session | None:
-        if session is None or not session.keys or session.tenant != tenant:
+    def _in_place(self, session: Session, row: TokenArray, tenant: str) -> Session | None:
+        if not session.keys or session.tenant != tenant:
             return None
         size = session.size
         near = 0 <= len(row) - size <= MAX_STEP_TOKENS
@@ -223,12 +220,12 @@ class Sessions:
             oldest = next(iter(self._order.values()))
             if oldest.used < self._step:
                 self._forget(oldest)
-        session = Session(self._begun, tenant, name)
+        session = Session(self._begun, self._step, tenant, name)
         self._begun += 1
         if name:
             self._by_name[name] = session
         self._order[id(session)] = session
-        return self._take(session, 0)
+        return session
 
     def _take(self, session: Session, kept: int) -> Session:
         session.used, session.kept = self._step, kept
