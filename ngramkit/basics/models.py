@@ -115,27 +115,43 @@ class ModelRef:
             return model
         name = as_name(model)
         id_, revision = split_revision(name, revision)
-        if not is_gguf(id_) or (revision is not None and packaged_gguf(id_) is not None):
-            source = _resolve_name(id_)
-            if revision is not None and Path(source).is_dir():
+        path, packaged = Path(id_).expanduser(), packaged_gguf(id_)
+        if is_gguf(id_) and (revision is None or packaged is None):
+            if id_.lower().startswith("hf:"):
+                return cls(name, id_, id_, revision, True)
+            if revision is not None:
                 raise UsageError(
-                    f"cannot use revision {revision}: {id_} is a folder",
-                    f"leave out @{revision}",
-                    option="model",
+                    f"cannot use revision {revision}: {id_} is a file",
+                    "leave it out",
+                    option="revision",
                 )
-            return cls(name, id_, source, revision)
-        if id_.lower().startswith("hf:"):
-            return cls(name, id_, id_, revision, True)
-        if revision is not None:
+            file = packaged or path
+            if not file.is_file():
+                raise InputError(f"no such model file: {id_}", "check the path")
+            return cls(name, id_, str(file), None, True)
+        if id_ == DEFAULT_MODEL:
+            source = embedded_model()
+        elif id_ in HUB_IDS:
+            source = HUB_IDS[id_]
+        elif path.is_dir():
+            source = str(path)
+        elif id_.startswith((".", "/", "~")) or id_.count("/") > 1:
+            raise InputError(f"no such model folder: {id_}", "check the path")
+        elif "/" not in id_:
             raise UsageError(
-                f"cannot use revision {revision}: {id_} is a file",
-                "leave it out",
-                option="revision",
+                f"unknown model {id_!r}",
+                f"{hint_for_unknown(id_, [DEFAULT_MODEL, *HUB_IDS])}; or give a Hub id "
+                "(owner/name), a folder or a GGUF file",
             )
-        file = packaged_gguf(id_) or Path(id_).expanduser()
-        if not file.is_file():
-            raise InputError(f"no such model file: {id_}", "check the path")
-        return cls(name, id_, str(file), None, True)
+        else:
+            source = id_
+        if revision is not None and Path(source).is_dir():
+            raise UsageError(
+                f"cannot use revision {revision}: {id_} is a folder",
+                f"leave out @{revision}",
+                option="model",
+            )
+        return cls(name, id_, source, revision)
 
 
 def resolve_model(name: str | Path, revision: str | None = None) -> str:
@@ -151,25 +167,6 @@ def embedded_model() -> str:
     from importlib.resources import files
 
     return str(files("ngramkit") / "demo" / "model")
-
-
-def _resolve_name(name: str) -> str:
-    if name == DEFAULT_MODEL:
-        return embedded_model()
-    if name in HUB_IDS:
-        return HUB_IDS[name]
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return str(path)
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise InputError(f"no such model folder: {name}", "check the path")
-    if "/" not in name:
-        raise UsageError(
-            f"unknown model {name!r}",
-            f"{hint_for_unknown(name, [DEFAULT_MODEL, *HUB_IDS])}; or give a Hub id (owner/name), "
-            "a folder or a GGUF file",
-        )
-    return name
 
 
 @dataclass(frozen=True)

@@ -117,17 +117,16 @@ def require_executor(executor: str, ray_address: str | None) -> None:
         )
 
 
+@dataclass(frozen=True)
 class Local:
     """Threads of this process; kernels release the GIL."""
 
+    workers: int
     local = True
     retries = 0
 
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
-
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, WrittenFile]]:
-        with ThreadPoolExecutor(self._workers) as pool:
+        with ThreadPoolExecutor(self.workers) as pool:
             running = {pool.submit(task.work, *task.arguments): task for task in tasks}
             try:
                 for future in as_completed(running):

@@ -152,6 +152,7 @@ class Corpus:
         """Yield the selected documents from `start` on. Raises InputError beyond `max_document`."""
         at = start or Position()
         select, kept, number = self.selection, at.kept, at.first
+        sampled, filtered = select.share != 1.0, bool(select.licenses or select.excluded)
         skipped = self.skipped
         skipped.records, skipped.first = at.bad, ""
         if kept == select.limit:
@@ -167,8 +168,8 @@ class Corpus:
                 for text in texts:
                     if is_longer(text, self.max_document):
                         raise too_large(f"{self.id}, document {number}", self.max_document)
-                    chosen = number >= at.number and select.samples(number)
-                    if chosen and select.admits(text, licenses, repository):
+                    chosen = number >= at.number and not (sampled and not select.samples(number))
+                    if chosen and not (filtered and not select.admits(text, licenses, repository)):
                         yield Document(
                             text, licenses, repository, part, row, first, number, kept,
                             skipped.records,

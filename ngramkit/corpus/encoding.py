@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
@@ -134,11 +135,11 @@ class Encoder(Protocol):
         """Encode without special tokens. Thread-safe."""
 
 
+@dataclass(frozen=True)
 class PlainEncoder:
     """The reference encoder, a tokenizers.Tokenizer."""
 
-    def __init__(self, backend: Any) -> None:
-        self.backend = backend
+    backend: Any
 
     def encode(self, texts: list[str]) -> Ids:
         try:

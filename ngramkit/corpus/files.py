@@ -149,7 +149,9 @@ class FileSource(DocumentSource):
         reading = replace(self.reading, max_whole=most)
         with self.stream(part) as raw:
             tells = iter(raw.tell, -1) if raw.seekable() else repeat(0)
-            places = row_places(path, raw) or tells
+            places = tells
+            if path.suffix.lower() == ".parquet" and raw.seekable():
+                places = row_places(raw) or tells
             with open_unpacked(path, raw) as file:
                 if self.groups is None:
                     rows = READERS[reader_suffix(path)](path, file, reading)

@@ -8,8 +8,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from ngramkit.corpus.decontamination import (
 )
 from ngramkit.corpus.deduplication import Deduplicated, deduplicate, require_method
 from ngramkit.corpus.document import Corpus, DocumentSource
-from ngramkit.corpus.files import FileSource, has_readable_suffix, holds_mark
+from ngramkit.corpus.files import PLAIN, FileSource, has_readable_suffix, holds_mark, reader_suffix
 from ngramkit.corpus.hub import hub_source
 from ngramkit.corpus.local_files import LocalSource, local_source
 from ngramkit.corpus.mixing import Mixture, Weighted
@@ -145,25 +144,25 @@ class CorpusOptions:
     max_document: int | str | None = None
     skip_bad: bool = False
     private: bool = False
+    reading: ReaderOptions = field(init=False, default=ReaderOptions(), repr=False)
 
     def __post_init__(self) -> None:
         check_fields(self)
         require_texts("licenses", self.licenses)
+        most = self.max_document
+        most = parse_size(most) if isinstance(most, str) else MAX_DOCUMENT if most is None else most
+        require_between("max_document", most, 1, 1 << 40)
+        reading = ReaderOptions(self.column, self.join_turns, self.skip_bad, most)
+        object.__setattr__(self, "reading", reading)
 
     def given(self) -> list[str]:
-        return [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+        options = (each for each in fields(self) if each.init)
+        return [each.name for each in options if getattr(self, each.name) != each.default]
 
     def refuse(self, corpus: str, *options: str) -> None:
         for option in options:
             if getattr(self, option) is not None:
                 raise UsageError(f"cannot use {option} for {corpus}", "leave it out", option=option)
-
-    @cached_property
-    def reading(self) -> ReaderOptions:
-        most = self.max_document
-        most = parse_size(most) if isinstance(most, str) else MAX_DOCUMENT if most is None else most
-        require_between("max_document", most, 1, 1 << 40)
-        return ReaderOptions(self.column, self.join_turns, self.skip_bad, most)
 
 
 def refuse_text_options(given: Iterable[str]) -> None:
@@ -236,7 +235,8 @@ def open_with(corpus: Openable, options: CorpusOptions, reporter: Reporter) -> A
     require_method(dedup)
     files = [] if exclude is None else given_paths("exclude", exclude)
     exclusions = [read_exclusions(file) for file in files if not is_evaluation(file)]
-    evaluation = read_evaluation_texts([file for file in files if is_evaluation(file)], reporter)
+    evaluated = [file for file in files if is_evaluation(file)]
+    evaluation = read_evaluation_texts(evaluated, reporter) if evaluated else None
     selection = Selection(
         sample=options.sample,
         seed=options.seed,
@@ -244,12 +244,15 @@ def open_with(corpus: Openable, options: CorpusOptions, reporter: Reporter) -> A
         licenses=frozenset(licence.strip().lower() for licence in options.licenses),
         excluded=frozenset().union(*exclusions),
     )
+    opened: Corpus | Mixture
     if isinstance(corpus, str | Path):
-        named = _open_named(as_url(corpus) or str(corpus), selection, options, reporter)
-        return deduplicate(named, dedup, evaluation)
-    if isinstance(corpus, list | tuple) and _is_mixture(corpus):
-        return deduplicate(_open_mixture(corpus, selection, options, reporter), dedup, evaluation)
-    return _open_texts(corpus, selection, evaluation, options, reporter)
+        opened = _open_named(as_url(corpus) or str(corpus), selection, options, reporter)
+    elif isinstance(corpus, list | tuple) and _is_mixture(corpus):
+        opened = _open_mixture(corpus, selection, options, reporter)
+    else:
+        opened = _open_texts(corpus, selection, evaluation, options, reporter)
+    is_plain = dedup is None and evaluation is None
+    return opened if is_plain else deduplicate(opened, dedup, evaluation)
 
 
 def _open_texts(
@@ -258,7 +261,7 @@ def _open_texts(
     evaluation: EvaluationTexts | None,
     options: CorpusOptions,
     reporter: Reporter,
-) -> AnyCorpus:
+) -> Corpus:
     """Spool texts, up to the limit of documents, and open them."""
     name = TEXTS if options.name is None else options.name
     if name in NAMED or not name.strip() or name.startswith(HUB):
@@ -282,8 +285,7 @@ def _open_texts(
     if not source.parts:
         hint = "Give a new generator if this one was read before."
         raise InputError(f"cannot read {name}: it has no text", hint, option="corpus")
-    opened = Corpus(source, selection, options.reading.max_document, options.private)
-    return deduplicate(opened, options.dedup, evaluation)
+    return Corpus(source, selection, options.reading.max_document, options.private)
 
 
 def _is_mixture(parts: Sequence[Any]) -> bool:
@@ -375,55 +377,59 @@ def _refuse_late(options: CorpusOptions, selection: Selection) -> None:
 def _open_named(
     name: str, selection: Selection, options: CorpusOptions, reporter: Reporter
 ) -> Corpus:
-    """Open a corpus by name.
-
-    Sessions outside the Hub's datasets are private, also as plain rows, and so are exports of
-    private artifacts.
-    """
-    source = _open_source(name, options, reporter)
-    sessions = isinstance(source, SessionSource) and source.private
-    marked = False
-    if isinstance(source, FileSource) and not source.published:
-        if options.column is not None:
-            sessions = sessions_of(source) is not None
-        marked = holds_mark(source)
-    private = sessions or marked
-    if private:
-        why = PRIVACY_WARNING if sessions else f"{name} has texts of a private artifact"
-        reporter.note(f"{why}: what is built from {name} is marked private")
-    return Corpus(source, selection, options.reading.max_document, options.private or private)
-
-
-def _open_source(name: str, options: CorpusOptions, reporter: Reporter) -> DocumentSource:
     if not name:
         raise UsageError(
             "corpus must not be empty", "Name a corpus, a file or a folder.", option="corpus"
         )
     options.refuse(name, "name")
+    source: DocumentSource
+    private = options.private
     if name == STDLIB:
         options.refuse(name, "revision", "language", "column")
         split = options.split or DEFAULT_SPLIT
         names, paths = zip(*stdlib_split(split), strict=True)
-        return LocalSource(STDLIB, names, paths, facts={"split": split})
-    if name in NAMED:
-        return _hub_source(name, NAMED[name], options, reporter)
-    if name.lower().startswith("file://"):
-        name = str(as_path(name))
-    if name.startswith(HUB) and not is_url(name):
+        source = LocalSource(STDLIB, names, paths, facts={"split": split})
+    elif name in NAMED:
+        source = _hub_source(name, NAMED[name], options, reporter)
+    elif name.startswith(HUB) and not is_url(name):
         repository, _, config = name.removeprefix(HUB).partition(":")
         dataset = NamedCorpus(repository, "a dataset of the Hub", repository)
-        return _hub_source(name, dataset, options, reporter, config or None)
-    if not is_url(name):
-        _require_path(name)
-    options.refuse(name, "revision", "language", "split")
-    opened = remote_source if is_url(name) else local_source
-    files: FileSource = opened(name, options.reading, reporter)
-    sessions = sessions_of(files) if options.column is None else None
-    if sessions is None:
-        return files
-    if others := files.parts - sessions.parts:
-        reporter.note(f"skipped in {name}: {counted(others, 'file')} (without a session)")
-    return SessionSource(files.id, sessions)
+        source = _hub_source(name, dataset, options, reporter, config or None)
+    else:
+        if name.lower().startswith("file://"):
+            name = str(as_path(name))
+        if not is_url(name):
+            _require_path(name)
+        options.refuse(name, "revision", "language", "split")
+        opened = remote_source if is_url(name) else local_source
+        files: FileSource = opened(name, options.reading, reporter)
+        source = files
+        if any(reader_suffix(files.path(part)) not in PLAIN for part in range(files.parts)):
+            source, is_marked = _look_for_sessions(name, files, options, reporter)
+            private = private or is_marked
+    return Corpus(source, selection, options.reading.max_document, private)
+
+
+def _look_for_sessions(
+    name: str, files: FileSource, options: CorpusOptions, reporter: Reporter
+) -> tuple[DocumentSource, bool]:
+    """Return the source of the files, and whether it is private.
+
+    Sessions outside the Hub's datasets are, also as plain rows, and exports of private artifacts.
+    """
+    source: DocumentSource = files
+    sessions = None if files.published and options.column is not None else sessions_of(files)
+    if sessions is not None and options.column is None:
+        source = SessionSource(files.id, sessions)
+        if others := files.parts - sessions.parts:
+            reporter.note(f"skipped in {name}: {counted(others, 'file')} (without a session)")
+    if files.published:
+        return source, False
+    marked = source is files and holds_mark(files)
+    if sessions is not None or marked:
+        why = PRIVACY_WARNING if sessions else f"{name} has texts of a private artifact"
+        reporter.note(f"{why}: what is built from {name} is marked private")
+    return source, sessions is not None or marked
 
 
 def _hub_source(

@@ -74,10 +74,8 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
     return sum(int(footer.row_group(i).num_rows) for i in counted)
 
 
-def row_places(path: Path, file: IO[bytes]) -> Iterator[int] | None:
-    """Return the bytes read up to each parquet row, else None."""
-    if path.suffix.lower() != ".parquet" or not file.seekable():
-        return None
+def row_places(file: IO[bytes]) -> Iterator[int] | None:
+    """Return the bytes read up to each row, or None if they are unknown."""
     footer = _parquet_footer(file)
     file.seek(0)
 

@@ -32,11 +32,6 @@ class SessionSource(DocumentSource):
     parts: int = 1
 
     @property
-    def private(self) -> bool:
-        """Whether they are a person's own, not a dataset of the Hub."""
-        return not self.files.published
-
-    @property
     def places(self) -> Sequence[Path]:
         return self.files.places
 
