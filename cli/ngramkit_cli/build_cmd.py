@@ -74,7 +74,7 @@ def tokenize(
 
     Example: ngramkit tokenize --corpus python-stdlib
     """
-    text, options = corpus.text_and_options(out)
+    text, options = corpus.source_and_options(out)
     store = ngramkit.tokenize(
         text,
         out=out_dir,
@@ -105,9 +105,11 @@ def build_datastore(
 
     Example: ngramkit build-datastore --corpus python-stdlib
     """
+    source, options = corpus.source_and_options(out, tokens)
     built = ngramkit.build_datastore(
-        **_source_of_build(corpus, tokens, out),
+        source,
         out=out_dir,
+        **options,
         shard_tokens=shard_tokens,
         memory=memory,
         workers=workers,
@@ -141,9 +143,11 @@ def build_frozen(
 
     Example: ngramkit build-frozen --corpus python-stdlib
     """
+    source, options = corpus.source_and_options(out, tokens)
     table = ngramkit.build_frozen(
-        **_source_of_build(corpus, tokens, out),
+        source,
         out=out_dir,
+        **options,
         leader_len=leader_len,
         leaders=leaders,
         follower_len=follower_len,
@@ -158,21 +162,6 @@ def build_frozen(
     kept = {name: counts[name] for name in ("leaders", "followers")}
     contents = ", ".join(counted(count, name.removesuffix("s")) for name, count in kept.items())
     _print_result(table, f"{contents} of {counted(counts['tokens'], 'token')}", out, **kept)
-
-
-def _source_of_build(corpus: CorpusOptions, tokens: str | None, out: Output) -> dict[str, Any]:
-    """Return a builder's source. Raises UsageError unless it is either --tokens or --corpus."""
-    if tokens is None:
-        text, options = corpus.text_and_options(out)
-        return {"source": text, **options}
-    from ngramkit.corpus.open import refuse_text_options
-    from ngramkit.formats.tokens import TokenStore
-    from ngramkit.remote.fetch import fetch
-
-    refuse_text_options(corpus.given)
-    store = TokenStore.open(fetch(tokens, reporter=out.reporter).path)
-    out.say(f"tokenizer: {store.tokenizer.id} (of {tokens})")
-    return {"source": store}
 
 
 def _documents_and_tokens(artifact: Artifact) -> str:

@@ -32,6 +32,7 @@ from ngramkit.basics.errors import is_utf8
 from ngramkit_cli import screen
 from ngramkit_cli.errors import get_current_context
 from ngramkit_cli.output import Output
+from ngramkit_cli.shared_options import TAKING_URLS, StagingOptions
 
 TYPED = "ngramkit.typed"  # key of a context's meta
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -201,16 +202,30 @@ def _parsed(command: Callable[..., None], name: str) -> Callable[..., None]:
             parameters += options_of(group)
         else:
             parameters.append(entry)
+    if command in TAKING_URLS:
+        groups["staging"] = StagingOptions
+        parameters += options_of(StagingOptions)
 
+    @functools.wraps(command)
     def run(**values: Any) -> None:
         chosen = {
             parameter: group(**{field.name: values.pop(field.name) for field in fields(group)})
             for parameter, group in groups.items()
         }
+        staging = chosen.pop("staging", None)
         with chosen.pop("out").output(name) as out:
-            command(**chosen, **values, out=out)
+            if staging is None:
+                command(**chosen, **values, out=out)
+                return
+            from ngramkit.remote.url_cache import using_cache
 
-    return with_parameters(run, command, parameters)
+            with using_cache(staging.cache_dir, staging.cache_size):
+                command(**chosen, **values, out=out)
+
+    keywords = [entry.replace(kind=inspect.Parameter.KEYWORD_ONLY) for entry in parameters]
+    run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    run.__annotations__ = {entry.name: entry.annotation for entry in keywords}
+    return run
 
 
 def options_of(group: Any) -> list[inspect.Parameter]:
@@ -230,15 +245,3 @@ def _in_panel(annotation: Any, group: Any) -> Any:
     option = copy.copy(option)
     option.rich_help_panel = option.rich_help_panel or getattr(group, "PANEL", None)
     return Annotated[kind, option]
-
-
-def with_parameters(
-    wrapper: Callable[..., None],
-    command: Callable[..., None],
-    parameters: Sequence[inspect.Parameter],
-) -> Callable[..., None]:
-    keywords = [entry.replace(kind=inspect.Parameter.KEYWORD_ONLY) for entry in parameters]
-    functools.update_wrapper(wrapper, command)
-    wrapper.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {entry.name: entry.annotation for entry in keywords}
-    return wrapper

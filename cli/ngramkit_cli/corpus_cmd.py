@@ -134,14 +134,27 @@ class CorpusOptions:
         bool, typer.Option("--eos/--no-eos", help="End every document with the tokenizer's EOS.")
     ] = True
 
-    def text_and_options(self, out: Output) -> tuple[Any, dict[str, Any]]:
-        """Return one corpus or a mixture, and a builder's keywords; report the model.
+    def source_and_options(
+        self, out: Output, tokens: str | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return a corpus, a mixture or the store `tokens`, and a builder's keywords.
 
-        Raises UsageError without a corpus, for a weight outside (0, 1] and for an artifact.
+        Reports the model. Raises UsageError unless it is either --tokens or --corpus, for a weight
+        outside (0, 1] and for an artifact as the corpus.
         """
         from ngramkit.corpus.mixing import parse_weighted
-        from ngramkit.corpus.open import is_artifact
+        from ngramkit.corpus.open import is_artifact, refuse_text_options
 
+        if tokens is not None:
+            from ngramkit.formats.tokens import TokenStore
+            from ngramkit.remote.fetch import fetch
+
+            refuse_text_options(
+                each.name for each in fields(self) if getattr(self, each.name) != each.default
+            )
+            store = TokenStore.open(fetch(tokens, reporter=out.reporter).path)
+            out.say(f"tokenizer: {store.tokenizer.id} (of {tokens})")
+            return store, {}
         if not self.corpus:
             raise UsageError("--corpus must be given", "choose one of `ngramkit corpora`, or files")
         parts = [parse_weighted(each) for each in self.corpus]
@@ -159,10 +172,6 @@ class CorpusOptions:
         words = {key: value for key, value in vars(self).items() if key != "corpus"}
         licenses = self.licenses.split(",") if self.licenses else ()
         return text, {**words, "model": name, "licenses": licenses}
-
-    @property
-    def given(self) -> list[str]:
-        return [each.name for each in fields(self) if getattr(self, each.name) != each.default]
 
 
 def _warn_of_demo(parts: Sequence[Weighted], model: str, out: Output) -> None:

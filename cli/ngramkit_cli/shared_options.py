@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ import typer
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import parse_size
 from ngramkit_cli import completion
-from ngramkit_cli.command import options_of, with_parameters
 from ngramkit_cli.output import Output
 from ngramkit_cli.python_drafters import FORM
 
@@ -335,6 +333,8 @@ class ExecutorOptions:
 # @takes_urls
 # def verify(path: ArtifactPath) -> None: ...
 
+TAKING_URLS: set[Callable[..., None]] = set()
+
 
 @dataclass(frozen=True)
 class StagingOptions:
@@ -363,12 +363,5 @@ class StagingOptions:
 
 def takes_urls(command: Callable[..., None]) -> Callable[..., None]:
     """Add --cache-dir and --cache-size to a command."""
-
-    def wrapped(*, cache_dir: str | None, cache_size: str | None, **values: Any) -> None:
-        from ngramkit.remote.url_cache import using_cache
-
-        with using_cache(cache_dir, cache_size):
-            command(**values)
-
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    return with_parameters(wrapped, command, [*own, *options_of(StagingOptions)])
+    TAKING_URLS.add(command)
+    return command
