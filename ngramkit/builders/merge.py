@@ -184,7 +184,7 @@ class TableFile(NamedTuple):
         """Open without checking values, or raise ArtifactError for another table."""
         manifest = read_manifest(Path(self.folder))
         table = FrozenTable(Path(self.folder), manifest)
-        if manifest.files[TABLE].sha256 != self.sha256:
+        if TABLE not in manifest.files or manifest.files[TABLE].sha256 != self.sha256:
             raise WrongFileError(table.path / TABLE, "it is not the table that was opened before")
         table.identities()
         return table

@@ -56,18 +56,12 @@ class Artifact(ABC):
     data_files: ClassVar[re.Pattern[str]] = SHARDS  # names of its files, at least one
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        """Keep path and manifest, unread. Raises ArtifactError for another kind."""
-        if manifest.kind != self.kind:
-            raise ArtifactError(
-                f"{path} must be {a_kind(self.kind)}, got {a_kind(manifest.kind)}", "check the path"
-            )
         self.path = path
         self.manifest = manifest
         self.origin: str | None = None  # the URL that it was fetched from or written to
         self._identities: dict[str, Identity] = {}  # of the checked files
         # Arrays by file, mapped at opening, so that replacing the folder changes nothing.
         self._opened: dict[str, dict[str, Array]] = {}
-        self.require_files()
 
     def __repr__(self) -> str:
         counts, tokenizer = self.manifest.counts, self.tokenizer.id.rstrip("/").rpartition("/")[2]
@@ -100,7 +94,13 @@ class Artifact(ABC):
         manifest = read_manifest(path) if manifest is None else manifest
         while True:
             try:
+                if manifest.kind != cls.kind:
+                    raise ArtifactError(
+                        f"{path} must be {a_kind(cls.kind)}, got {a_kind(manifest.kind)}",
+                        "check the path",
+                    )
                 artifact = cls(path, manifest)
+                artifact.require_files()
                 artifact._identities = check_unless_proven(artifact, reporter)
                 artifact._opened = {name: artifact._open_file(name) for name in manifest.files}
                 return artifact

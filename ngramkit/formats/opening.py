@@ -51,6 +51,7 @@ def verify_artifact(path: str | Path) -> Iterator[str]:
     path = Path(path)
     manifest = read_manifest(path)
     artifact = kind_of(path, manifest.kind)(path, manifest)
+    artifact.require_files()
     yield "manifest"
     yield from check_whole(artifact)
     if _card_holds(path, manifest):
