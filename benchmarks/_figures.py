@@ -90,7 +90,7 @@ def provenance(record: Mapping[str, Any]) -> str:
 def draw_steps(name: str, title: str, steps: Mapping[str, Mapping[str, float]]) -> None:
     """Draw docs/NAME.svg: tokens/step by draft nodes. `steps`: {drafter: {budget: tokens/step}}."""
     from ngramkit.evaluate.plots import colors_of, draw_lines, saved_figure
-    from ngramkit.evaluate.replay_results import Replay, Tally
+    from ngramkit.evaluate.replay_figures import Replay, Tally
 
     passes = 10_000
     curves = [

@@ -157,7 +157,7 @@ def _folders(work: Path) -> list[Path]:
 
 def read_run(folder: Path, load: float) -> tuple[dict[str, Any], Runs, set[str]]:
     """Return what is published of a run, its answers, and the questions that all have answered."""
-    from ngramkit.evaluate.bench_results import summarize
+    from ngramkit.evaluate.bench_figures import summarize
     from ngramkit.evaluate.provenance import describe_machine
 
     with (folder / RUNS_FILE).open(encoding="utf-8") as file:

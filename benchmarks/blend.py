@@ -18,7 +18,7 @@ from benchmarks._data import categories, contexts, datastore, frozen_table
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.records import Record
-    from ngramkit.evaluate.replay_results import Replay
+    from ngramkit.evaluate.replay_figures import Replay
 
 BUDGETS = (8, 16, 32, 64, 95)
 ROUNDS = 3

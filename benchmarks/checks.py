@@ -21,7 +21,7 @@ BLOCK = 1 << 20  # bytes
 
 
 def rows() -> Iterator[Row]:
-    from ngramkit.formats.artifact import check_whole
+    from ngramkit.formats.artifact import verify_checksums_and_values
     from ngramkit.formats.safetensors import sha256_of
 
     with tempfile.TemporaryDirectory() as name:
@@ -36,7 +36,9 @@ def rows() -> Iterator[Row]:
                 work()
 
             def check() -> list[str]:
-                return list(check_whole(type(artifact)(artifact.path, artifact.manifest)))
+                return list(
+                    verify_checksums_and_values(type(artifact)(artifact.path, artifact.manifest))
+                )
 
             def read_all() -> None:
                 for file in files:

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from ngramkit.basics.errors import InputError
-from ngramkit.basics.machine import worker_count
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import counted
+from ngramkit.basics.thread_counts import build_threads
 from ngramkit.decode.compile_while_loading import (
     COMPILED_PROMPT,
     TOKENIZERS,
@@ -85,7 +85,7 @@ def warm(
     if engine is not None:
         require_engine(engine)
         tasks = (SERVE + (DEFAULT_DRAFTER if drafter == ALL else tasks[0]),)
-    processes = min(worker_count(workers), len(tasks))
+    processes = min(build_threads(workers), len(tasks))
     shares = [tasks[first::processes] for first in range(processes)]
     folder = code_folder.machine_code_folder()
     if folder is None or not os.access(folder, os.W_OK):

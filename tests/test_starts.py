@@ -61,7 +61,7 @@ def test_a_mistake_is_told_without_what_reports_need(tmp_path):
     """Nor by way of packages' versions, whose reader takes a tenth of a start."""
     lines = "bench --questions none", "replay --answers none", "tokenize --corpus ./none"
     asked = json.dumps([line.split() for line in (*lines, "decode --prompt x --datastore none")])
-    told = child(RUN, asked, blocked="email ngramkit.evaluate.report", cwd=tmp_path)
+    told = child(RUN, asked, blocked="email ngramkit.evaluate.bench_report", cwd=tmp_path)
     assert [json.loads(text)[1] for text in told.splitlines()] == [3, 3, 3, 3], told
 
 

@@ -31,7 +31,7 @@ from ngramkit_cli.stdin_log import with_stdin
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.forecast_results import Forecasts
-    from ngramkit.evaluate.replay_results import Tally
+    from ngramkit.evaluate.replay_figures import Tally
 
 SHOWN_ROWS = 20  # rows of a table
 

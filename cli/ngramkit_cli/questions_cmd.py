@@ -28,7 +28,7 @@ from ngramkit_cli.shared_options import (
 )
 
 if TYPE_CHECKING:
-    from ngramkit.evaluate.bench_summary import BenchResults
+    from ngramkit.evaluate.bench_tables import BenchResults
 
 BenchFolder = Annotated[
     Path | None,
@@ -87,7 +87,7 @@ def bench(
 
 def _say_results(results: BenchResults, out: Output) -> None:
     from ngramkit.decode.options import GENERATE
-    from ngramkit.evaluate.bench_results import shown_speedup
+    from ngramkit.evaluate.bench_figures import shown_speedup
     from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER
     from ngramkit.evaluate.result_folder import TEXT_FILES
     from ngramkit.evaluate.statistics import shown_interval

@@ -31,8 +31,8 @@ from ngramkit_cli.shared_options import (
 )
 
 if TYPE_CHECKING:
-    from ngramkit.evaluate.replay_results import Replay, Tally
-    from ngramkit.evaluate.replays import Replays
+    from ngramkit.evaluate.replay_figures import Replay, Tally
+    from ngramkit.evaluate.replay_tables import Replays
 
 
 Answers = Annotated[
@@ -233,7 +233,7 @@ def _say_passes(results: Sequence[Replay], out: Output) -> None:
 
 
 def _say_categories(results: Sequence[Replay], out: Output) -> None:
-    from ngramkit.evaluate.replay_results import categories_of
+    from ngramkit.evaluate.replay_figures import categories_of
 
     shown = categories_of(results)
     if len(shown) < 2:

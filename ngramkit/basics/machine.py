@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from ngramkit.basics.errors import UsageError, require_between
+from ngramkit.basics.errors import UsageError
 
 MEMINFO = Path("/proc/meminfo")
 STAT = Path("/proc/stat")
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-MAX_WORKERS = 1024  # more threads would only wait for each other
-MAX_DRAFTING_THREADS = 4  # by default
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
@@ -90,19 +88,6 @@ def busy_note(others: float | None) -> str:
     if others is None or others <= OtherPrograms.BUSY * cores():
         return ""
     return f"the machine was busy: other programs used {others:.1f} of {cores()} cores"
-
-
-def worker_count(workers: int | None) -> int:
-    """Return `workers` (1 to MAX_WORKERS), or the number of cores for None."""
-    if workers is None:
-        return cores()
-    require_between("workers", workers, 1, MAX_WORKERS)
-    return workers
-
-
-def drafting_threads(threads: int | None) -> int:
-    """Return `threads` of an engine's drafters, or the default for None."""
-    return threads or min(cores(), MAX_DRAFTING_THREADS)
 
 
 def parse_size(text: str) -> int:

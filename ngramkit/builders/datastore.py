@@ -15,9 +15,10 @@ import numpy as np
 
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, require_between
-from ngramkit.basics.machine import free_memory, worker_count
+from ngramkit.basics.machine import free_memory
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
+from ngramkit.basics.thread_counts import build_threads
 from ngramkit.builders.tasks import (
     BASE_MEMORY,
     Executor,
@@ -169,7 +170,7 @@ def possible_plans(
     if shard_tokens is not None:
         limits, least = [shard_tokens], 1
     else:
-        most = (memory or free_memory() // 2) // (BYTES_PER_TOKEN * worker_count(workers))
+        most = (memory or free_memory() // 2) // (BYTES_PER_TOKEN * build_threads(workers))
         # A power of two, so that similar memory gives the same bytes.
         best = min(max(most, MIN_SHARD_TOKENS).bit_length() - 1, MAX_SHARD_BITS)
         limits = [1 << bits for bits in (best, *range(MAX_SHARD_BITS, 15, -1))]

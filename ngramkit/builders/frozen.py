@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, require_between
-from ngramkit.basics.machine import free_memory, worker_count
+from ngramkit.basics.machine import free_memory
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.basics.thread_counts import build_threads
 from ngramkit.builders.tasks import (
     BASE_MEMORY,
     Executor,
@@ -155,7 +156,7 @@ def build_frozen(
                 force=force,
             ) as writer:
                 stages = StageRunner(writer, runner, reporter)
-                pieces = _pieces(store, table, memory, worker_count(workers), stages)
+                pieces = _pieces(store, table, memory, build_threads(workers), stages)
                 arrays = table_arrays(whole_table(pieces, table), store.tokenizer.vocabulary)
                 writer.write(TABLE, arrays)
                 sizes = {name: len(arrays[name]) for name in ("leaders", "followers")}

@@ -28,9 +28,9 @@ from ngramkit.basics.errors import (
     hint_for_unknown,
     reason,
 )
-from ngramkit.basics.machine import worker_count
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import visible
+from ngramkit.basics.thread_counts import build_threads
 from ngramkit.basics.version import __version__
 from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter
 from ngramkit.formats.safetensors import Array, FileRecord, write_whole
@@ -95,9 +95,9 @@ def open_executor(
         return
     require_executor(executor, ray_address)
     if executor == "local":
-        yield Local(worker_count(workers))
+        yield Local(build_threads(workers))
         return
-    most = None if workers is None else worker_count(workers)
+    most = None if workers is None else build_threads(workers)
     with connect_executor(ray_address, most, reporter) as cluster:
         yield cluster
 

@@ -116,7 +116,7 @@ class Deduplicator:
         self._limit = limit
         self._left_out = left_out
         self._seen: set[bytes] | None = None if dedup is None else set()
-        self._similar = _minhash_index() if dedup == "minhash" else None
+        self._similar = _index_of_near_duplicates() if dedup == "minhash" else None
 
     @property
     def full(self) -> bool:
@@ -131,14 +131,14 @@ class Deduplicator:
         """
         if evaluated:
             self._left_out[EVALUATION] += 1
-        elif not self._is_new(digest, likeness):
+        elif not self._is_no_duplicate(digest, likeness):
             self._left_out[DUPLICATES] += 1
         else:
             self.kept += 1
             return True
         return False
 
-    def _is_new(self, digest: Callable[[], bytes], likeness: Callable[[], Any]) -> bool:
+    def _is_no_duplicate(self, digest: Callable[[], bytes], likeness: Callable[[], Any]) -> bool:
         if self._seen is None:
             return True
         if (key := digest()) in self._seen:
@@ -178,7 +178,7 @@ def parse_sketch(state: bytes) -> Any:
     return minhash
 
 
-def _minhash_index() -> Any:
+def _index_of_near_duplicates() -> Any:
     from rensa import RMinHashDeduplicator
 
     return RMinHashDeduplicator(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.basics.machine import worker_count
+from ngramkit.basics.thread_counts import build_threads
 from ngramkit.corpus.document import Document
 from ngramkit.corpus.tokenizer import refuse_fault
 from ngramkit.formats.artifact import token_dtype
@@ -43,7 +43,7 @@ def use_cores(workers: int | None) -> None:
     _cores["used"] = True
     os.environ["TOKENIZERS_PARALLELISM"] = "false" if _cores["lost"] else "true"
     if workers is not None:
-        os.environ["RAYON_NUM_THREADS"] = str(worker_count(workers))
+        os.environ["RAYON_NUM_THREADS"] = str(build_threads(workers))
 
 
 def _lose_cores() -> None:
@@ -65,7 +65,7 @@ def encode_documents(
     with ThreadPoolExecutor(ENCODER_THREADS) as pool:
         try:
             for batch in _batch_documents(documents):
-                pending.append(pool.submit(encode_batch, encoder, batch, dtype, ending))
+                pending.append(pool.submit(encode_and_end_documents, encoder, batch, dtype, ending))
                 if len(pending) > MAX_PENDING_BATCHES:
                     yield pending.popleft().result()
             while pending:
@@ -88,7 +88,7 @@ def _batch_documents(documents: Iterator[Document]) -> Iterator[list[Document]]:
         yield batch
 
 
-def encode_batch(
+def encode_and_end_documents(
     encoder: Encoder, documents: Sequence[Document], dtype: np.dtype[Any], ending: int | None
 ) -> EncodedBatch:
     texts = [document.text for document in documents]

@@ -64,7 +64,7 @@ def decode_rows(
             for run in runs:
                 run.clock.resume()
                 run.prefill()
-            logits: list[Any] = [run.choose() for run in runs]
+            logits: list[Any] = [run.choose_token() for run in runs]
             while True:
                 scores = torch.cat(logits).to(ids.device, torch.float32)
                 tokens = draw(processors(ids, scores))
@@ -79,11 +79,11 @@ def decode_rows(
                     if run.ended_by:
                         continue
                     ended[row] = is_over or (pad is not None and not goes_on[row])
-                    if not run.take(token) and not run.ended_by:
+                    if not run.accept_or_end_pass(token) and not run.ended_by:
                         run.clock.resume()
                         run.verify()
                     if not run.ended_by:
-                        logits[row] = run.choose()
+                        logits[row] = run.choose_token()
                 if is_over:
                     return ids
         finally:

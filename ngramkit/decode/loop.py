@@ -66,7 +66,7 @@ class Run:
 
     def begin(self) -> None:
         self.prefill()
-        self._write_pass()
+        self._accept_while_drafted()
 
     def prefill(self) -> None:
         prompt = self._request.prompt
@@ -80,7 +80,7 @@ class Run:
         self._vocabulary = logits.shape[-1]
         self._drafts = drafts_of(self._drafter, self._vocabulary)
         self._path = AcceptedPath(DraftTree.empty())
-        self._choose = self._read(logits, int(prompt[-1]), DraftTree.empty())
+        self._choose = self._choose_from_logits(logits, int(prompt[-1]), DraftTree.empty())
         self.clock.lap("prefill")
         start_with_references(self._drafter, prompt, self._request.references)
         self._started = True
@@ -92,16 +92,16 @@ class Run:
 
     def step(self) -> None:
         self.verify()
-        self._write_pass()
+        self._accept_while_drafted()
 
-    def _write_pass(self) -> None:
-        while self.take(self.choose()):
+    def _accept_while_drafted(self) -> None:
+        while self.accept_or_end_pass(self.choose_token()):
             pass
 
-    def choose(self) -> int:
+    def choose_token(self) -> int:
         return self._choose(self._path.row)
 
-    def take(self, token: int) -> bool:
+    def accept_or_end_pass(self, token: int) -> bool:
         """Write a token; return whether the pass has the logits after it."""
         length = len(self._written) + len(self._path.tokens) + 1
         self.ended_by = reason_to_end(self._request, token, length)
@@ -112,7 +112,7 @@ class Run:
 
     def verify(self) -> None:
         tree = self.draft()
-        self._choose = self._verified(tree)
+        self._choose = self._verify_draft(tree)
         self._path = AcceptedPath(tree)
         self._nodes_per_pass.append(len(tree))
 
@@ -134,21 +134,21 @@ class Run:
         self._drafting = self.clock.lap("draft")
         return tree
 
-    def _verified(self, tree: DraftTree) -> Choose:
+    def _verify_draft(self, tree: DraftTree) -> Choose:
         root = self._written[-1]
         if self._request.threads is not None:
             self._request.threads.adapt(self._passing)
             self.clock.lap("other")
         logits = self._verifier.verify(root, tree)
         self._passing = self.clock.lap("verify")
-        choose = self._read(logits, root, tree)
+        choose = self._choose_from_logits(logits, root, tree)
         if self._asked and self._wants_evidence and logits.device.type == "cpu":
             self._drafting += self.clock.lap("draft")  # other devices wait for the pass here
         else:
             self._passing += self.clock.lap("verify")
         return choose
 
-    def _read(self, logits: torch.Tensor, root: int, tree: DraftTree) -> Choose:
+    def _choose_from_logits(self, logits: torch.Tensor, root: int, tree: DraftTree) -> Choose:
         self._evidence = None
         if not (self._asked and self._wants_evidence):
             return self._request.choice.read(logits)

@@ -31,7 +31,7 @@ class PassThreads:
         now: Callable[[], float] = time.perf_counter,
         trial: Callable[[int, int, float], float] | None = None,
     ) -> None:
-        self._now, self._trial = now, trial or seconds_with
+        self._now, self._trial = now, trial or seconds_with_threads
         self._most = self._used = self._set = torch.get_num_threads()
         self._last, self._pause = -MIN_PAUSE, 0.0
         self._usual = 0.0  # seconds of a pass
@@ -52,7 +52,7 @@ class PassThreads:
         )
         pause = min(MIN_PAUSE, self._pause) if slow else self._pause
         if self._most > 1 and self._now() >= self._last + pause:
-            self._choose()
+            self._choose_fastest_count()
 
     def end(self) -> None:
         self._notice()
@@ -67,7 +67,7 @@ class PassThreads:
         self._set = count
         torch.set_num_threads(count)
 
-    def _choose(self) -> None:
+    def _choose_fastest_count(self) -> None:
         began, seconds, least = self._now(), {}, inf
         for count in sorted({self._most, self._most - 1, self._most // 2}):
             seconds[count] = self._trial(count, self._most, least / MAX_RATIO_TO_SWITCH)
@@ -86,7 +86,7 @@ class PassThreads:
         self._give(self._used)
 
 
-def seconds_with(threads: int, most: int, limit: float) -> float:
+def seconds_with_threads(threads: int, most: int, limit: float) -> float:
     """Return the seconds of the slowest of ROUNDS rounds with `threads` threads.
 
     A round is work for `most` threads. Stops after `limit` seconds.

@@ -62,7 +62,8 @@ class Cacheback(BaseDrafter):
     ) -> None:
         self.options = options
         leaders, followers = options.leaders, options.followers
-        self._frozen, lengths = _frozen_arrays(frozen_table, options)
+        lengths = _leader_and_follower_lengths(frozen_table, options)
+        self._frozen = _arrays_of_table(frozen_table, lengths)
         self.over = describe_artifacts([frozen_table] if frozen_table else [])
         self.leader_len, self.follower_len = lengths
         if leaders * followers > MAX_ENTRIES:
@@ -117,15 +118,11 @@ class Cacheback(BaseDrafter):
         return DynamicTable(self.leader_len, self.follower_len, options.leaders, options.followers)
 
 
-def _frozen_arrays(
+def _leader_and_follower_lengths(
     frozen: FrozenTable | None, options: CachebackOptions
-) -> tuple[FrozenArrays, tuple[int, int]]:
+) -> tuple[int, int]:
     if frozen is None:
-        lengths = (options.leader_len or LEADER_LEN, options.follower_len or FOLLOWER_LEN)
-        counts, offsets = np.empty(0, np.uint32), np.zeros(1, np.uint64)
-        leaders, followers = (np.empty((0, length), np.uint16) for length in lengths)
-        arrays: list[Array] = [leaders, counts, offsets, followers, counts]
-        return FrozenArrays(*map(read_only, arrays)), lengths
+        return options.leader_len or LEADER_LEN, options.follower_len or FOLLOWER_LEN
     lengths = (frozen.leader_len, frozen.follower_len)
     named = (options.leader_len or lengths[0], options.follower_len or lengths[1])
     if named != lengths:
@@ -135,7 +132,16 @@ def _frozen_arrays(
             "leave leader_len and follower_len out, or build another table",
             option=("leader_len", "follower_len"),
         )
-    return FrozenArrays(**frozen.table), lengths
+    return lengths
+
+
+def _arrays_of_table(frozen: FrozenTable | None, lengths: tuple[int, int]) -> FrozenArrays:
+    if frozen is not None:
+        return FrozenArrays(**frozen.table)
+    counts, offsets = np.empty(0, np.uint32), np.zeros(1, np.uint64)
+    leaders, followers = (np.empty((0, length), np.uint16) for length in lengths)
+    arrays: list[Array] = [leaders, counts, offsets, followers, counts]
+    return FrozenArrays(*map(read_only, arrays))
 
 
 class DynamicTable:

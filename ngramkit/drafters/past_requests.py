@@ -203,7 +203,9 @@ class PastRequests:
             tail = merge_shards(newest[0], tail)
             newest = ()
         begin = (
-            self._begin_of_newest(tail.tokens) if full and len(since) <= MAX_ARRAYS_AT_REST else 0
+            self._first_newest_token(tail.tokens)
+            if full and len(since) <= MAX_ARRAYS_AT_REST
+            else 0
         )
         if begin:
             since = (*since, cut_shard(tail, 0, begin))
@@ -214,7 +216,7 @@ class PastRequests:
         )
         self._advance()
 
-    def _begin_of_newest(self, tokens: Array) -> int:
+    def _first_newest_token(self, tokens: Array) -> int:
         if len(tokens) <= self._newest_tokens:
             return 0
         limit = len(tokens) - max(self._newest_tokens // 2, 1)
@@ -223,32 +225,32 @@ class PastRequests:
 
     def _advance(self) -> None:
         while (job := self._state.job) is None or self._state.sorted_end >= job.until:
-            self._state = self._with_job_due(self._state.after_job())
+            self._state = self._begin_drop_or_merge(self._state.after_job())
             if self._state.job is None:
                 break
             if self._background:
                 self._state.job.start()
         self._save_if_due()
 
-    def _with_job_due(self, state: _State) -> _State:
+    def _begin_drop_or_merge(self, state: _State) -> _State:
         origins = state.shards.at_start, state.shards.since
         excess = state.tokens - self._capacity
         for origin, shards in enumerate(origins):
             if shards and excess >= self._part:
                 work = partial(_drop_oldest, shards[0], excess)
-                return self._with_job(state, work, origin, 0, 1)
+                return self._schedule_job(state, work, origin, 0, 1)
         for origin, shards in enumerate(origins):
             for i in range(len(shards) - 1, 0, -1):
                 older, newer = shards[i - 1 : i + 1]
                 if len(shards) > MAX_ARRAYS_AT_REST or len(
                     older.tokens
                 ) < MIN_RATIO_OF_LENGTHS * len(newer.tokens):
-                    return self._with_job(
+                    return self._schedule_job(
                         state, partial(_merge_pair, older, newer), origin, i - 1, 2
                     )
         return state
 
-    def _with_job(
+    def _schedule_job(
         self, state: _State, work: Callable[[], tuple[DatastoreShard, ...]],
         origin: int, first: int, count: int,
     ) -> _State:  # fmt: skip

@@ -75,9 +75,9 @@ class Rest(BaseDrafter):
         )
         # A match of the maximum length may be cut short, so it does not bound the next one.
         self._bound = match if match < self._max_match else len(context)
-        return self._after(context[-frequent:], budget) if frequent else DraftTree(*tree)
+        return self._draft_memoized(context[-frequent:], budget) if frequent else DraftTree(*tree)
 
-    def _after(self, match: TokenArray, budget: int) -> DraftTree:
+    def _draft_memoized(self, match: TokenArray, budget: int) -> DraftTree:
         key = budget, match.tobytes()
         tree = self._memo.get(key)
         if tree is None:

@@ -90,9 +90,9 @@ class Ssd(BaseDrafter):
             origin.drafted = None
 
     def draft(self, budget: int) -> DraftTree:
-        return self._cursor.before(self._from_past(budget), self._continuation, budget)
+        return self._cursor.before(self._draft_from_all_origins(budget), self._continuation, budget)
 
-    def _from_past(self, budget: int) -> DraftTree:
+    def _draft_from_all_origins(self, budget: int) -> DraftTree:
         pairs = zip(self._origins, self._past.shards, strict=True)
         drafts = [o.draft(shards, self._live.tokens, budget) for o, shards in pairs if shards]
         drafts = [draft for draft in drafts if len(draft[0])]

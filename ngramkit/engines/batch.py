@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import reason
-from ngramkit.basics.machine import drafting_threads
+from ngramkit.basics.thread_counts import drafting_threads
 from ngramkit.budget.batch import BatchBudget
 from ngramkit.budget.pass_timer import Clock, PassTimer
 from ngramkit.budget.pass_times import PassTimes

@@ -36,7 +36,12 @@ from ngramkit.engines import sglang_server_options, vllm_server_options
 from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig, existing_history
 from ngramkit.engines.metrics import require_metrics
 from ngramkit.engines.options_file import GivenOptions, read_options
-from ngramkit.engines.vllm_modes import KNOWN_GAINS, V1_SETTING, is_cpu_build, why_not_v2_here
+from ngramkit.engines.vllm_modes import (
+    KNOWN_GAINS,
+    V1_SETTING,
+    is_cpu_build,
+    why_not_v2_before_start,
+)
 from ngramkit.engines.vllm_server_options import config_in_options, weight_options
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
@@ -286,7 +291,7 @@ def _passes_table(
 
 def vllm_modes() -> Iterator[CheckedMode]:
     """Yield the modes of Model Runner V2, then V1."""
-    why = why_not_v2_here(version_of(ENGINES["vllm"].distribution))
+    why = why_not_v2_before_start(version_of(ENGINES["vllm"].distribution))
     ngram = """--speculative-config '{"method": "ngram", "num_speculative_tokens": K}'"""
     for mode in KNOWN_GAINS:
         options = f"{ngram} {mode.options}".strip()

@@ -19,7 +19,7 @@ from ngramkit.engines.vllm_front import (
     register_prediction_counts,
     uses_our_drafts,
 )
-from ngramkit.engines.vllm_options import require_supported
+from ngramkit.engines.vllm_options import require_v2_drafts
 from ngramkit.engines.vllm_wanted import (
     RUNNER_MODULE,
     SPECULATORS_PACKAGE,
@@ -49,7 +49,7 @@ def _with_check(theirs: Any, vllm_config: Any) -> None:
     """Let a VllmConfig that asks for ngramkit's drafts fail if V2 will not make them."""
     theirs(vllm_config)
     if uses_our_speculator(vllm_config):
-        _require_supported(vllm_config)
+        _require_v2_drafts_here(vllm_config)
     if uses_our_speculator(vllm_config) or uses_our_drafts(vllm_config.speculative_config):
         Served.by_options = True
 
@@ -57,7 +57,7 @@ def _with_check(theirs: Any, vllm_config: Any) -> None:
 def _with_our_speculator(theirs: Any, vllm_config: Any, device: Any, req_states: Any) -> Any:
     if not uses_our_speculator(vllm_config):
         return theirs(vllm_config, device, req_states)
-    _require_supported(vllm_config)
+    _require_v2_drafts_here(vllm_config)
     from ngramkit.engines.vllm_v2 import Speculator, show_requests_to_speculators
 
     register_prediction_counts()
@@ -68,7 +68,7 @@ def _with_our_speculator(theirs: Any, vllm_config: Any, device: Any, req_states:
         raise type(error)(one_line(error), option=error.option) from error
 
 
-def _require_supported(vllm_config: Any) -> None:
+def _require_v2_drafts_here(vllm_config: Any) -> None:
     from vllm.version import __version__
 
-    require_supported(vllm_config, __version__)
+    require_v2_drafts(vllm_config, __version__)

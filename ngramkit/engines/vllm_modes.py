@@ -78,13 +78,19 @@ def choose_mode(*, adaptive: bool, asynchronous: bool) -> str:
     return "fixed" if asynchronous else "trimmed"
 
 
+def why_version_is_refused(version: str | None) -> str | None:
+    if version is not None and version.partition("+")[0] not in TESTED_VERSIONS:
+        return f"it was tested with vLLM {', '.join(TESTED_VERSIONS)}, got {version}"
+    return None
+
+
 def why_not_v2(version: str | None) -> str | None:
     """Return why an installed vLLM would not draft in Model Runner V2; None if it would.
 
     `version`: None if vLLM is not installed here. Options of a server may forbid it too.
     """
-    if version is not None and version.partition("+")[0] not in TESTED_VERSIONS:
-        return f"it was tested with vLLM {', '.join(TESTED_VERSIONS)}, got {version}"
+    if (why := why_version_is_refused(version)) is not None:
+        return why
     if os.environ.get(RUNNER_VARIABLE, "").strip() == "0":
         return f"{RUNNER_VARIABLE}=0 asks for Model Runner V1"
     named = os.environ.get("VLLM_PLUGINS")
@@ -94,7 +100,7 @@ def why_not_v2(version: str | None) -> str | None:
     return None
 
 
-def why_not_v2_here(version: str | None) -> str | None:
+def why_not_v2_before_start(version: str | None) -> str | None:
     """Return the same for a vLLM that does not run yet, which would look for Triton."""
     why = why_not_v2(version)
     return NO_TRITON if why is None and version and not _has_triton(version) else why

@@ -22,7 +22,7 @@ def mode_of(vllm_config: Any) -> str:
     )
 
 
-def require_supported(vllm_config: Any, version: str) -> None:
+def require_v2_drafts(vllm_config: Any, version: str) -> None:
     """Raise UsageError, in one line, unless Model Runner V2 runs ngramkit's drafts."""
     speculative = vllm_config.speculative_config
     cause = None

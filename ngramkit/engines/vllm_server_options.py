@@ -24,7 +24,7 @@ from ngramkit.engines.vllm_modes import (
     V1_CLASS,
     choose_mode,
     is_cpu_build,
-    why_not_v2_here,
+    why_not_v2_before_start,
 )
 from ngramkit.engines.vllm_wanted import NGRAM_METHODS
 
@@ -131,7 +131,7 @@ def _mode_and_runner(
     if not configured:
         own = "ngramkit does not draft, but vLLM's own n-gram drafter"
         return None, [f"{own}: set {CONFIG_VARIABLE}, or ngramkit in --additional-config"]
-    why = why_not_v2_here(version) or _lacking_in_v2(given)
+    why = why_not_v2_before_start(version) or _lacking_in_v2(given)
     if why is not None:
         return "", [f"{CANNOT_DRAFT}: {why}"]
     mode = choose_mode(

@@ -35,7 +35,7 @@ from ngramkit.evaluate.bench_contest import (
     question_facts,
     questions_that_fit,
 )
-from ngramkit.evaluate.bench_results import is_transformers
+from ngramkit.evaluate.bench_figures import is_transformers
 from ngramkit.evaluate.bench_runs import (
     BASELINE_DRAFTER,
     Runs,
@@ -43,7 +43,7 @@ from ngramkit.evaluate.bench_runs import (
     require_begun_with,
     require_room,
 )
-from ngramkit.evaluate.bench_summary import BenchResults, write_results
+from ngramkit.evaluate.bench_tables import BenchResults, write_results
 from ngramkit.evaluate.provenance import given_words, provenance_of
 from ngramkit.evaluate.question_sets import pin_question_set
 from ngramkit.evaluate.records import Question, questions_for, require_questions

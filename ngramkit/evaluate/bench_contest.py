@@ -133,7 +133,7 @@ class Bench:
         return TurnRun(
             text=answer_text(self.model.tokenizer, self.template, written),
             token_ids=written,
-            tokens_per_pass=tokens_per_pass(decoded),
+            tokens_per_pass=tokens_as_spec_bench_counts(decoded),
             seconds=decoded.seconds,
             prefill_seconds=decoded.prefill_seconds,
             draft_seconds=decoded.draft_seconds,
@@ -149,7 +149,7 @@ class Bench:
             drafter.finish()
 
 
-def tokens_per_pass(decoded: Decoded) -> list[int]:
+def tokens_as_spec_bench_counts(decoded: Decoded) -> list[int]:
     """Return each pass's tokens as Spec-Bench counts them; their mean is tokens/step."""
     lengths = [accepted + 1 for accepted in decoded.accepted_per_pass]
     if lengths:

@@ -29,7 +29,7 @@ from ngramkit.evaluate.forecast_results import Forecast, Forecasts, Recorded, Re
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.replay_answers import count_references, read_answers
 from ngramkit.evaluate.replay_drafters import without_unusable_references
-from ngramkit.evaluate.replay_results import Replay, Tally
+from ngramkit.evaluate.replay_figures import Replay, Tally
 from ngramkit.evaluate.simulated_server import Served, simulate_server
 from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 from ngramkit.logs.read import NewestRequests

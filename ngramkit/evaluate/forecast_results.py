@@ -13,7 +13,7 @@ from ngramkit.basics.results import Entries, Tabular
 from ngramkit.basics.terminal_text import counted, size_text
 from ngramkit.budget.pass_times import REPORTED_SIZE, PassTimes, cost_shown
 from ngramkit.evaluate.records import Record
-from ngramkit.evaluate.replay_results import Replay, Tally
+from ngramkit.evaluate.replay_figures import Replay, Tally
 
 SHOWN_MODELS = 3
 PARTS_OVER_TIME = 10  # parts of the log in `over_time`

@@ -15,7 +15,7 @@ import numpy as np
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import require_package
 from ngramkit.basics.terminal_text import counted, fold_name
-from ngramkit.evaluate.replay_results import Replay, Tally, categories_of
+from ngramkit.evaluate.replay_figures import Replay, Tally, categories_of
 from ngramkit.evaluate.statistics import Interval
 from ngramkit.formats.replacing import require_room_for_file
 

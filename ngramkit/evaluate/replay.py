@@ -42,10 +42,10 @@ from ngramkit.evaluate.replay_drafters import (
     report_lacking,
     without_unusable_references,
 )
+from ngramkit.evaluate.replay_figures import Replay
 from ngramkit.evaluate.replay_loop import replay_drafter
 from ngramkit.evaluate.replay_page import ReplayPage, require_page
-from ngramkit.evaluate.replay_results import Replay
-from ngramkit.evaluate.replays import Replays
+from ngramkit.evaluate.replay_tables import Replays
 from ngramkit.evaluate.result_folder import replace_folder, require_free
 from ngramkit.evaluate.statistics import Units
 from ngramkit.formats.artifact import Artifact

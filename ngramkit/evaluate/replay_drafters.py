@@ -18,7 +18,7 @@ from ngramkit.drafters.sources import Given, Sources
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.replay_answers import count_references
-from ngramkit.evaluate.replays import Curve
+from ngramkit.evaluate.replay_tables import Curve
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.remote.fetch import fetch_artifact

@@ -18,8 +18,8 @@ from ngramkit.drafters.checked import ANY_VOCABULARY, drafts_of
 from ngramkit.drafters.references import start_with_references
 from ngramkit.evaluate.recorded_evidence import Misses, RecordedEvidence, ReplayedEvidence
 from ngramkit.evaluate.records import Record, Turn
+from ngramkit.evaluate.replay_figures import Replay, Tally
 from ngramkit.evaluate.replay_page import WatchedTurn
-from ngramkit.evaluate.replay_results import Replay, Tally
 from ngramkit.evaluate.statistics import Reliability
 
 CHAIN_WIDTH = 4  # tree nodes drafted per token of a chain, as in engines

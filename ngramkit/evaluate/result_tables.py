@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ngramkit.basics.html_tables import html_table
 from ngramkit.basics.terminal_text import visible
-from ngramkit.evaluate.replay_results import Replay
+from ngramkit.evaluate.replay_figures import Replay
 from ngramkit.evaluate.statistics import Interval
 
 NOT_COUNTED = "n/a"

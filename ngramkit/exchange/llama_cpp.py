@@ -343,7 +343,7 @@ def write_cache(
     ngrams = pairs = 0
     with whole_file(path, is_cache, force=force, inputs=inputs, private=private) as file:
         for piece in pieces:
-            words, records = _cache_words(piece)
+            words, records = _lay_out_records(piece)
             file.write(words.tobytes())
             ngrams += records
             pairs += len(piece.counts)
@@ -414,7 +414,7 @@ def is_cache(path: Path) -> bool:
     return int(measure_records(words)[2]) < 0
 
 
-def _cache_words(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
+def _lay_out_records(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
     piece = cap_counts(piece)
     starts, owner = piece.groups()
     order = piece.rows.shape[1] - 1

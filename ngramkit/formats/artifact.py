@@ -220,7 +220,7 @@ def check_unless_proven(artifact: Artifact, reporter: Reporter = SILENT) -> dict
         return identities
     started = time.perf_counter()
     reporter.stage(f"checking {artifact.path}", artifact.manifest.bytes, "bytes")
-    for _ in check_whole(artifact, reporter, values=not is_proven(checksum)):
+    for _ in verify_checksums_and_values(artifact, reporter, values=not is_proven(checksum)):
         pass
     if artifact.identities() != identities:
         raise ArtifactError(
@@ -233,7 +233,7 @@ def check_unless_proven(artifact: Artifact, reporter: Reporter = SILENT) -> dict
     return identities
 
 
-def check_whole(
+def verify_checksums_and_values(
     artifact: Artifact, reporter: Reporter = SILENT, *, values: bool = True
 ) -> Iterator[str]:
     """Yield a line for every valid size and checksum and, with `values`, every invariant."""

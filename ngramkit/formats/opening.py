@@ -9,7 +9,7 @@ from ngramkit.basics.errors import ArtifactError
 from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import TRY_AGAIN, read_plain
-from ngramkit.formats.artifact import Artifact, check_whole, require
+from ngramkit.formats.artifact import Artifact, require, verify_checksums_and_values
 from ngramkit.formats.card import card_pattern
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
@@ -53,7 +53,7 @@ def verify_artifact(path: str | Path) -> Iterator[str]:
     artifact = kind_of(path, manifest.kind)(path, manifest)
     artifact.require_files()
     yield "manifest"
-    yield from check_whole(artifact)
+    yield from verify_checksums_and_values(artifact)
     if _card_holds(path, manifest):
         yield "card"
 

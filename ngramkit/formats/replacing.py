@@ -68,7 +68,7 @@ class Replacement:
                 claim_output(self.path, self._inputs, sure=self._force, forcible=self._forcible)
             )
             _delete_unless_resumable(self.path)
-            self._require_free()
+            self._require_replaceable()
             if os.path.lexists(self.partial):
                 entries_with_our_names(self.partial)
             self.partial.mkdir(exist_ok=True)
@@ -101,7 +101,7 @@ class Replacement:
                 sync_folder(entry)
             elif names is None or entry.name in names:
                 sync_file(entry)
-        self._require_free()
+        self._require_replaceable()
         self.keep = False
         old = rename_into_place(self.partial, self.path)
         if names is not None:  # nobody can write to `partial` now
@@ -110,12 +110,16 @@ class Replacement:
         if old is not None:
             _delete_folder(old)
 
-    def _require_free(self) -> None:
-        if not os.path.lexists(self.path):
-            return
-        if not self._force:
-            raise exists_error(self.path, forcible=self._forcible)
-        require_written_by_us(self.path)
+    def _require_replaceable(self) -> None:
+        require_replaceable_folder(self.path, force=self._force, forcible=self._forcible)
+
+
+def require_replaceable_folder(path: Path, *, force: bool, forcible: bool = True) -> None:
+    if not os.path.lexists(path):
+        return
+    if not force:
+        raise exists_error(path, forcible=forcible)
+    require_written_by_us(path)
 
 
 def _keep_only(folder: Path, names: Collection[str]) -> None:
@@ -142,10 +146,7 @@ def require_place(path: Path, kind: str | None = None, *, force: bool = False) -
         if kind is not None and not force and read_manifest(path).kind != kind:
             raise exists_error(path)
         return
-    if os.path.lexists(path):
-        if not force:
-            raise exists_error(path)
-        require_written_by_us(path)
+    require_replaceable_folder(path, force=force)
     require_writable(path)
 
 
@@ -267,14 +268,14 @@ def whole_file(
         partial = folder / path.name
         _require_own_partial(folder, path.name)
         _remove_file(partial)  # left by a killed run
-        _require_free(path, is_export, force=force)
+        _require_replaceable_file(path, is_export, force=force)
         folder.mkdir()
         try:
             with open(partial, "xb", opener=owner_only if private else None) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            _require_free(path, is_export, force=force)
+            _require_replaceable_file(path, is_export, force=force)
             partial.replace(path)
             sync_folder(path.parent)
         finally:
@@ -291,7 +292,9 @@ def replace_text(path: Path, text: str, opener: Callable[[str, int], int] = not_
     sync_folder(path.parent)
 
 
-def _require_free(path: Path, is_export: Callable[[Path], bool], *, force: bool) -> None:
+def _require_replaceable_file(
+    path: Path, is_export: Callable[[Path], bool], *, force: bool
+) -> None:
     if not os.path.lexists(path):
         return
     if not force:

@@ -163,7 +163,7 @@ def fetch_from_hub(name: HubName, *, reporter: Reporter = SILENT) -> Fetched:
         )
     with hub_errors(name.repository):
         _download_listed(name.repository, folder.name, manifest, reporter)
-        _require_whole(name.repository, folder, reporter)
+        _open_or_delete_wrong_file(name.repository, folder, reporter)
     reporter.fetched(f"hf://{name}", folder.name)
     return Fetched(folder, folder.name)
 
@@ -212,7 +212,7 @@ def _download_listed(repository: str, commit: str, manifest: Manifest, reporter:
             _download_file(repository, commit, name)
 
 
-def _require_whole(repository: str, folder: Path, reporter: Reporter) -> None:
+def _open_or_delete_wrong_file(repository: str, folder: Path, reporter: Reporter) -> None:
     """Verify all bytes and values once per machine. Deletes a file with a wrong checksum."""
     try:
         opening.open_artifact_folder(folder, reporter=reporter)

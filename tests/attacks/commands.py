@@ -16,7 +16,7 @@ from ngramkit.builders import model_bigram
 from ngramkit.builders.merge import merge
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.evaluate.bench_results import write_answers
+from ngramkit.evaluate.bench_figures import write_answers
 from ngramkit.evaluate.bench_runs import QuestionRun, Runs, TurnRun
 from ngramkit.evaluate.provenance import Provenance
 from ngramkit.evaluate.result_folder import Contents, replace_folder, write_folder

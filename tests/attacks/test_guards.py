@@ -70,7 +70,7 @@ KNOWN = {
     "templates": {
         "ngramkit/formats/card.py": ["jinja2.Environment"],  # our own template; values are escaped
         "ngramkit/corpus/chat.py": ["jinja2.sandbox.ImmutableSandboxedEnvironment"],
-        "ngramkit/evaluate/report.py": ["jinja2.Environment"],  # a template of the package's own
+        "ngramkit/evaluate/bench_report.py": ["jinja2.Environment"],  # the package's own template
     },
     "asking": {  # prompts, and whether to delete; never for consent to run code
         "cli/ngramkit_cli/output.py": ["input", "sys.stdin.isatty"],

@@ -12,7 +12,7 @@ from ngramkit.builders import corpus_parts
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import parquet_tables
 from ngramkit.corpus.open import open_corpus
-from ngramkit.formats.artifact import check_whole
+from ngramkit.formats.artifact import verify_checksums_and_values
 
 LICENSES = ["mit", "apache-2.0", None]
 CORPORA = [
@@ -36,7 +36,7 @@ def test_tokens_have_the_same_bytes(texts, tmp_path, options, shard_tokens, mixe
     made = {"shard_tokens": shard_tokens, "executor": Elsewhere()}
     there = tokenize(corpus, "demo", tmp_path / "there", **made)
     assert contents(there.path) == contents(here.path)
-    assert list(check_whole(there))
+    assert list(verify_checksums_and_values(there))
 
 
 @pytest.mark.parametrize("options", CORPORA, ids=str)

@@ -10,7 +10,7 @@ from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.builders import datastore as module
 from ngramkit.builders.datastore import build_datastore, possible_plans
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.formats.artifact import check_whole
+from ngramkit.formats.artifact import verify_checksums_and_values
 from ngramkit.formats.datastore import Datastore
 from ngramkit.kernels.suffix import sort
 from ngramkit.kernels.suffix.sort import sort_shard
@@ -65,7 +65,7 @@ def test_documents_of_every_kind_come_back_whole(tmp_path, token_store, vocabula
     assert shard.tokens.dtype == (np.uint16 if vocabulary <= 0xFFFF else np.uint32)
     assert shard.suffix_array.tolist() == suffix_array(shard.tokens.tolist())
     assert built.manifest.counts == {"documents": 8, "tokens": 18}
-    assert "counts" in list(check_whole(built))
+    assert "counts" in list(verify_checksums_and_values(built))
 
 
 @settings(max_examples=60, deadline=None)
@@ -93,7 +93,7 @@ def test_many_shards_over_many_token_shards_hold_every_document(tmp_path, token_
     assert [d for shard in built.shards for d in spelled(shard, 50)] == documents
     for shard in built.shards:
         assert shard.suffix_array.tolist() == suffix_array(shard.tokens.tolist())
-    list(check_whole(built))
+    list(verify_checksums_and_values(built))
 
 
 def test_a_document_longer_than_a_shard_is_cut_into_pieces(tmp_path, token_store):
@@ -102,7 +102,7 @@ def test_a_document_longer_than_a_shard_is_cut_into_pieces(tmp_path, token_store
     pieces = [d for shard in built.shards for d in spelled(shard, 50)]
     assert [t for piece in pieces for t in piece] == [1, *long, 2]
     assert len(pieces) > 3
-    list(check_whole(built))
+    list(verify_checksums_and_values(built))
 
 
 @pytest.mark.parametrize("documents", [[], [[]], [[], [], []]])
@@ -230,7 +230,7 @@ def with_value(index, value):
 def test_check_names_the_breach(tmp_path, token_store, array, change, breach):
     path = tmp_path / "d"
     build_datastore(token_store([[1, 2, 3, 1, 2], [2, 2, 3]], 20), path)
-    list(check_whole(Datastore.open(path)))
+    list(verify_checksums_and_values(Datastore.open(path)))
     damage(path, array, change)
     with pytest.raises(ArtifactError, match=breach):
         Datastore.open(path)

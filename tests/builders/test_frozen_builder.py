@@ -11,7 +11,7 @@ from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders import frozen, windows
 from ngramkit.builders.frozen import FrozenParameters, build_frozen, count_pieces, whole_table
 from ngramkit.builders.windows import Windows
-from ngramkit.formats.artifact import check_whole
+from ngramkit.formats.artifact import verify_checksums_and_values
 
 QUICK = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -116,7 +116,7 @@ def test_the_artifact_holds_the_table_and_finds_its_leaders(token_store, tmp_pat
     assert table.find([1, 2]) == -1
     assert table.find([-1]) == -1
     assert table.manifest.counts == {"documents": 4, "tokens": 13, "leaders": 3, "followers": 3}
-    assert len(list(check_whole(table))) == 7
+    assert len(list(verify_checksums_and_values(table))) == 7
 
 
 def test_memory_and_workers_do_not_change_a_byte(token_store, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import merge
-from ngramkit.formats.artifact import check_whole
+from ngramkit.formats.artifact import verify_checksums_and_values
 
 draw = np.random.default_rng(0)
 CORPORA = [
@@ -35,7 +35,7 @@ def test_datastores_stand_side_by_side(tmp_path, token_store):
     assert merged.manifest.counts == {
         "documents": len(JOINED), "tokens": sum(map(len, JOINED)),
     }  # fmt: skip
-    assert list(check_whole(merged))
+    assert list(verify_checksums_and_values(merged))
     assert merged.manifest.corpus["id"] == "made-up + made-up + made-up"
 
 
@@ -43,7 +43,7 @@ def test_frozen_tables_that_kept_everything_add_up_exactly(tmp_path, token_store
     parts = [build_frozen(token_store(c, 6), tmp_path / str(i)) for i, c in enumerate(CORPORA)]
     whole = build_frozen(token_store(JOINED, 6), tmp_path / "whole")
     merged = merge(parts, tmp_path / "c")
-    assert list(check_whole(merged))
+    assert list(verify_checksums_and_values(merged))
     for name, array in whole.table.items():
         assert np.array_equal(merged.table[name], array), name
         assert merged.table[name].dtype == array.dtype
@@ -55,7 +55,7 @@ def test_the_most_frequent_survive(tmp_path, token_store):
         build_frozen(token_store(c, 6), tmp_path / str(i), **cut) for i, c in enumerate(CORPORA[:2])
     ]
     merged = merge(parts, tmp_path / "c")
-    assert list(check_whole(merged))
+    assert list(verify_checksums_and_values(merged))
     leaders, pairs = Counter(), Counter()
     for part in parts:
         for row, (leader, count) in enumerate(zip(part.leaders, part.leader_counts, strict=True)):

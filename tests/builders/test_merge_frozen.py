@@ -16,7 +16,7 @@ from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.builders import frozen
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import TableFile, add_leaders, merge, row_bytes
-from ngramkit.formats.artifact import check_whole
+from ngramkit.formats.artifact import verify_checksums_and_values
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.resumable_writer import ArtifactWriter
 
@@ -75,7 +75,7 @@ def test_any_ranges_give_the_table_of_the_definition(tmp_path_factory, token_sto
             memory = -(-rows // ranges) * row_bytes(vocabulary, length)
             merged = merge(tables, out / f"m{len(bytes_of)}", memory=memory, executor=executor)
             bytes_of.append(contents(merged.path))
-    assert list(check_whole(merged))
+    assert list(verify_checksums_and_values(merged))
     assert list(spelled(merged).items()) == list(wanted.items())
     assert all(each == bytes_of[0] for each in bytes_of)
 

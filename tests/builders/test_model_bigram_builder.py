@@ -11,7 +11,7 @@ from bigram_tables import REAL, WIDTH, K, build
 from tiny_lms import BOS, MODELS, VOCABULARY, tiny_lm
 
 from ngramkit.builders import model_topk
-from ngramkit.formats.artifact import check_whole
+from ngramkit.formats.artifact import verify_checksums_and_values
 
 
 def naive_logits(model, tokens):
@@ -47,7 +47,7 @@ def llama():
 @pytest.mark.parametrize("prefix", ["none", "bos"])
 def test_every_row_is_the_models_softmax(model, prefix, tmp_path):
     table = build(model, tmp_path / "t", prefix=prefix)
-    assert list(check_whole(table))
+    assert list(verify_checksums_and_values(table))
     before = [BOS] if prefix == "bos" else []
     for token in range(VOCABULARY):
         best, log_probs = naive_row(model, [*before, token], K)
@@ -58,7 +58,7 @@ def test_every_row_is_the_models_softmax(model, prefix, tmp_path):
 @pytest.mark.parametrize("prefix", ["none", "bos"])
 def test_drafts_are_the_models_own_where_asked(model, prefix, tmp_path):
     table = build(model, tmp_path / "t", prefix=prefix, extend="model")
-    assert list(check_whole(table))
+    assert list(verify_checksums_and_values(table))
     before = [BOS] if prefix == "bos" else []
     for token in range(0, VOCABULARY, 13):
         for j in range(K):

@@ -10,7 +10,7 @@ from tiny_lms import HOLE, MODELS, VOCABULARY, tiny_lm, tiny_tokenizer
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders import model_unigram
 from ngramkit.builders.model_unigram import build_model_unigram
-from ngramkit.formats.artifact import check_whole
+from ngramkit.formats.artifact import verify_checksums_and_values
 
 REAL = [i for i in range(VOCABULARY) if i != HOLE]
 
@@ -36,7 +36,7 @@ def test_scores_are_the_formulas(name, rule, tmp_path):
     model = tiny_lm(name)
     built = build_model_unigram(model, tiny_tokenizer(), tmp_path / "t", k=52, rule=rule)
     table = built.table
-    assert list(check_whole(table))
+    assert list(verify_checksums_and_values(table))
     expected = naive_scores(model, rule)
     assert set(table.tokens.tolist()) == set(REAL)
     for token, score in zip(table.tokens.tolist(), table.scores.tolist(), strict=True):

@@ -18,7 +18,7 @@ from ngramkit.builders.merge import merge, most_frequent_followers_of_rows, sum_
 from ngramkit.builders.tasks import Local, require_shared
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
-from ngramkit.formats.artifact import check_whole
+from ngramkit.formats.artifact import verify_checksums_and_values
 from ngramkit.formats.resumable_writer import ArtifactWriter
 
 QUICK = settings(
@@ -49,7 +49,7 @@ def test_a_datastore_has_the_same_bytes(tmp_path, token_store, per_shard, fill):
     here = build_datastore(store, tmp_path / "here", shard_tokens=fill)
     there = build_datastore(store, tmp_path / "there", shard_tokens=fill, executor=Elsewhere())
     assert contents(there.path) == contents(here.path)
-    assert list(check_whole(there))
+    assert list(verify_checksums_and_values(there))
 
 
 @st.composite

@@ -21,7 +21,7 @@ from ngramkit.corpus.document import Document
 from ngramkit.corpus.encoding import EncodedBatch
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.formats.artifact import check_whole
+from ngramkit.formats.artifact import verify_checksums_and_values
 
 TEXTS = [f"def f{n}(x):\n    return x + {n}\n" * (n % 5) for n in range(60)]  # some are empty
 LICENSES = ["MIT", "Apache-2.0", "GPL-3.0"]
@@ -62,7 +62,7 @@ def ids(store):
 def test_ids_in_whole_documents(corpus, demo, tmp_path, shard_tokens, eos):
     store = tokenize(corpus, "demo", tmp_path / "s", eos=eos, shard_tokens=shard_tokens)
     assert ids(store) == expected(demo, TEXTS, eos)
-    assert list(check_whole(store))
+    assert list(verify_checksums_and_values(store))
     assert store.manifest.corpus["licenses"] == Counter(LICENSES[n % 3] for n in range(60))
     for shard in store.shards[:-1]:
         ends = shard.documents[1:]
@@ -133,9 +133,11 @@ def test_a_killed_build_reads_on_behind_its_last_shard(corpus, tmp_path, monkeyp
     assert not (tmp_path / "killed").exists()
 
     encoded = []
-    encode = encoding.encode_batch
+    encode = encoding.encode_and_end_documents
     monkeypatch.setattr(
-        encoding, "encode_batch", lambda e, d, *args: encoded.extend(d) or encode(e, d, *args)
+        encoding,
+        "encode_and_end_documents",
+        lambda e, d, *args: encoded.extend(d) or encode(e, d, *args),
     )
     assert digests(tokenize(corpus, "demo", tmp_path / "killed", **options)) == digests(whole)
     skipped = sum(len(shard.documents) - 1 for shard in whole.shards[:shards])
@@ -144,9 +146,11 @@ def test_a_killed_build_reads_on_behind_its_last_shard(corpus, tmp_path, monkeyp
 
 def count_encoded(monkeypatch):
     """Return the list that documents are added to as they are encoded."""
-    encoded, encode = [], encoding.encode_batch
+    encoded, encode = [], encoding.encode_and_end_documents
     monkeypatch.setattr(
-        encoding, "encode_batch", lambda e, d, *args: encoded.extend(d) or encode(e, d, *args)
+        encoding,
+        "encode_and_end_documents",
+        lambda e, d, *args: encoded.extend(d) or encode(e, d, *args),
     )
     return encoded
 
@@ -157,7 +161,7 @@ def test_an_interrupted_build_loses_no_batch(corpus, tmp_path, monkeypatch, batc
     options = {"shard_tokens": shard_tokens}
     whole = tokenize(corpus, "demo", tmp_path / "whole", **options)
     monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 4)
-    encode, done = encoding.encode_batch, []
+    encode, done = encoding.encode_and_end_documents, []
 
     def interrupted(*args):
         if len(done) == batches:
@@ -166,7 +170,7 @@ def test_an_interrupted_build_loses_no_batch(corpus, tmp_path, monkeypatch, batc
         return encode(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(encoding, "encode_batch", interrupted)
+        patch.setattr(encoding, "encode_and_end_documents", interrupted)
         patch.setattr(encoding, "ENCODER_THREADS", 1)
         with pytest.raises(KeyboardInterrupt) as stopped:
             tokenize(corpus, "demo", tmp_path / "store", **options)

@@ -20,7 +20,7 @@ from ngramkit.decode.pass_threads import (
     MIN_PAUSE,
     SLOW_PASS,
     PassThreads,
-    seconds_with,
+    seconds_with_threads,
 )
 from ngramkit.drafters.registry import NoDraft
 
@@ -136,7 +136,7 @@ def test_a_number_that_was_tried_is_somebody_elses_choice_too(four):
 
 def test_a_trial_takes_time():
     before = torch.get_num_threads()
-    whole, part = seconds_with(1, 1, inf), seconds_with(1, 1, 0.0)
+    whole, part = seconds_with_threads(1, 1, inf), seconds_with_threads(1, 1, 0.0)
     assert 0 < part < whole
     torch.set_num_threads(before)
 

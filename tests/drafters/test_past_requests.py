@@ -14,7 +14,7 @@ from ngramkit.drafters import past_requests
 from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import MAX_ARRAYS_AT_REST, PastRequests
 from ngramkit.drafters.ssd import Ssd
-from ngramkit.formats.artifact import check_whole
+from ngramkit.formats.artifact import verify_checksums_and_values
 from ngramkit.formats.eviction import keep_newest_requests
 from ngramkit.formats.history import INDEX, History
 
@@ -326,7 +326,7 @@ def test_a_killed_server_leaves_a_history_that_drafts(tmp_path):
         assert started.wait(30)
         server.kill()
         server.join()
-        list(check_whole(history))
+        list(verify_checksums_and_values(history))
         drafter = Ssd(PastRequests(history))
         drafter.start(ids(0))
         assert drafter.draft(8).token_ids.tolist() == [1, 2, 3, 4, 5, 6]

@@ -26,7 +26,7 @@ from ngramkit.engines import check, vllm_modes
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.engines.options_file import read_options
 from ngramkit.engines.sglang_server_options import effects_of_sglang_options
-from ngramkit.engines.vllm_modes import SPECULATIVE_KEYS, V1_CLASS, why_not_v2_here
+from ngramkit.engines.vllm_modes import SPECULATIVE_KEYS, V1_CLASS, why_not_v2_before_start
 from ngramkit.engines.vllm_server_options import config_in_options, effects_of_vllm_options
 
 ROOT = Path(__file__).parents[2]
@@ -613,10 +613,10 @@ def test_v2_is_not_promised_without_triton(version, backends, monkeypatch):
     monkeypatch.setattr(vllm_modes, "find_spec", lambda name: None)
     found = [SimpleNamespace(name=name) for name in backends]
     monkeypatch.setattr(vllm_modes, "entry_points", lambda *, group: found)
-    assert why_not_v2_here(version) == "it needs Triton, which was not found"
+    assert why_not_v2_before_start(version) == "it needs Triton, which was not found"
     found.append(SimpleNamespace(name="cpu"))
     monkeypatch.setattr(vllm_modes, "find_spec", lambda name: found[0])
-    assert why_not_v2_here(version) is why_not_v2_here(None) is None
+    assert why_not_v2_before_start(version) is why_not_v2_before_start(None) is None
 
 
 def test_keys_with_dots_are_read_as_by_vllm():

@@ -30,7 +30,7 @@ from ngramkit.engines.growing_history import (
     tenant_folder,
 )
 from ngramkit.engines.sessions import Sessions
-from ngramkit.formats.artifact import check_whole
+from ngramkit.formats.artifact import verify_checksums_and_values
 from ngramkit.formats.eviction import keep_newest_requests
 from ngramkit.formats.history import History
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -433,7 +433,7 @@ def test_a_restart_sorts_only_what_the_index_lacks(tmp_path):
         engine.finish(Finished(ids(text(i, 500)), 0, str(i)))
     engine.history.flush()
     assert len(History.open(tmp_path / "h").load_index(0).tokens) > 30 * 500 - 5_000
-    assert list(check_whole(History.open(tmp_path / "h")))
+    assert list(verify_checksums_and_values(History.open(tmp_path / "h")))
     assert serve(opened(tmp_path / "h"), (text(99, 4), text(3, 500)[:40])) >= 35
 
 

@@ -571,7 +571,7 @@ def test_one_rank_of_the_first_engine_writes(
 def test_what_v2_cannot_run_is_refused_in_one_line(given, version, says, monkeypatch):
     monkeypatch.setenv(CONFIG_VARIABLE, "{}")
     with pytest.raises(UsageError) as caught:
-        vllm_options.require_supported(options(**given), version)
+        vllm_options.require_v2_drafts(options(**given), version)
     assert says in str(caught.value)
     assert '"custom_class"' in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -594,7 +594,7 @@ def test_why_vllm_uses_v1_is_in_the_error(variable, triton, says, monkeypatch):
     lacking = ["parallel drafting", "another"]
     vars(given)["_get_v2_model_runner_unsupported_features"] = lambda: lacking
     with pytest.raises(UsageError, match=says):
-        vllm_options.require_supported(given, VERSION)
+        vllm_options.require_v2_drafts(given, VERSION)
 
 
 def test_lora_of_the_head_is_refused_on_a_cpu(monkeypatch):
@@ -603,12 +603,12 @@ def test_lora_of_the_head_is_refused_on_a_cpu(monkeypatch):
     for targets in (None, ["q_proj", "lm_head"]):
         given.lora_config = SimpleNamespace(target_modules=targets)
         with pytest.raises(UsageError, match="--lora-target-modules can leave out"):
-            vllm_options.require_supported(given, VERSION)
+            vllm_options.require_v2_drafts(given, VERSION)
         given.device_config.device_type = "cuda"
-        vllm_options.require_supported(given, VERSION)
+        vllm_options.require_v2_drafts(given, VERSION)
         given.device_config.device_type = "cpu"
     given.lora_config.target_modules = ["q_proj"]
-    vllm_options.require_supported(given, VERSION)
+    vllm_options.require_v2_drafts(given, VERSION)
 
 
 def test_additional_config_asks_for_it_too(monkeypatch):
@@ -616,9 +616,9 @@ def test_additional_config_asks_for_it_too(monkeypatch):
     assert not vllm_wanted.uses_our_speculator(options())
     assert vllm_wanted.uses_our_speculator(options(ngramkit={}))
     assert not vllm_wanted.uses_our_speculator(options(ngramkit={}, method="eagle"))
-    vllm_options.require_supported(options(ngramkit={}), f"{VERSION}+cpu")
+    vllm_options.require_v2_drafts(options(ngramkit={}), f"{VERSION}+cpu")
     with pytest.raises(UsageError, match="key 'drafer'"):
-        vllm_options.require_supported(options(ngramkit={"drafer": "rest"}), VERSION)
+        vllm_options.require_v2_drafts(options(ngramkit={"drafer": "rest"}), VERSION)
     monkeypatch.setenv(CONFIG_VARIABLE, "{}")
     assert vllm_wanted.uses_our_speculator(options())
 

@@ -17,9 +17,9 @@ from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.sources import Sources
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.evaluate.bench_contest import Bench, Contestant, plan_of
-from ngramkit.evaluate.bench_results import summarize
+from ngramkit.evaluate.bench_figures import summarize
 from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER, RUNS_FILE, Runs, TurnRun, plan_difference
-from ngramkit.evaluate.bench_summary import write_results
+from ngramkit.evaluate.bench_tables import write_results
 from ngramkit.evaluate.provenance import provenance_of
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.replay_loop import replay_drafter

@@ -10,7 +10,7 @@ import pytest
 import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.spec import split_budget
-from ngramkit.evaluate.bench_results import spec_bench
+from ngramkit.evaluate.bench_figures import speedup_as_spec_bench
 from ngramkit.evaluate.bench_runs import QuestionRun, TurnRun
 from ngramkit.evaluate.records import embedded_questions
 
@@ -118,7 +118,7 @@ def test_spec_bench_averages_rates_and_counts_anew():
     """speed.py by hand: rates 10 and 1 against (4 - 1) / 2 and (7 - 1) / 4."""
     base = [run("none", 1, 9, 2.0, "a b c d"), run("none", 2, 9, 4.0, "a b c d e f g")]
     mine = [run("x", 1, 10, 1.0, ""), run("x", 2, 10, 10.0, "")]
-    found = spec_bench(mine, base, lambda text: len(text.split()))
+    found = speedup_as_spec_bench(mine, base, lambda text: len(text.split()))
     assert found["tokens_per_second"] == pytest.approx(5.5)
     assert found["baseline_tokens_per_second"] == pytest.approx((1.5 + 1.5) / 2)
     assert found["speedup"] == pytest.approx(5.5 / 1.5)

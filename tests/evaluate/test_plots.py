@@ -19,7 +19,7 @@ from ngramkit.evaluate.plots import (
     replay_pictures,
     saved_figure,
 )
-from ngramkit.evaluate.replay_results import Replay, Tally
+from ngramkit.evaluate.replay_figures import Replay, Tally
 from ngramkit.evaluate.statistics import Interval
 
 

@@ -21,12 +21,12 @@ from ngramkit.decode.load import load_model
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.drafters.base import MAX_EVIDENCE_TOKENS
 from ngramkit.drafters.blend import Blend
-from ngramkit.evaluate.bench_contest import tokens_per_pass
+from ngramkit.evaluate.bench_contest import tokens_as_spec_bench_counts
 from ngramkit.evaluate.record import RECORDED_BUDGET as NODES, verifying_model
 from ngramkit.evaluate.recorded_evidence import Misses, RecordedEvidence
 from ngramkit.evaluate.records import Question
+from ngramkit.evaluate.replay_figures import Replay
 from ngramkit.evaluate.replay_loop import replay_turn
-from ngramkit.evaluate.replay_results import Replay
 from ngramkit.formats.evidence import NAME, read_batch
 
 QUESTIONS = [
@@ -116,7 +116,7 @@ def test_a_replay_takes_the_passes_of_a_live_run(model, make, folder):
         tally = replay_turn(replayed, turn, BUDGET, recorded=evidence)
         assert done.token_ids.tolist() == turn.answer.tolist()
         assert (tally.passes, tally.tokens) == (done.passes, len(done.token_ids) - 1)
-        assert sorted(tally.lengths.elements()) == sorted(tokens_per_pass(done))
+        assert sorted(tally.lengths.elements()) == sorted(tokens_as_spec_bench_counts(done))
         assert evidence.misses.missing == 0
         assert_same_request(replayed, decoded)
 

@@ -16,7 +16,7 @@ from ngramkit.decode.request import Request
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context, PromptLookup
-from ngramkit.evaluate.bench_contest import tokens_per_pass
+from ngramkit.evaluate.bench_contest import tokens_as_spec_bench_counts
 from ngramkit.evaluate.leakage import leaked_share, without_leaks
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.replay_loop import draft_chain, replay_drafter, replay_turn
@@ -89,7 +89,7 @@ def test_a_decode_replayed_takes_the_same_passes(token_store, tmp_path, seed, bu
         tally = replay_turn(make(), Turn(prompt, done.token_ids), budget)
         assert tally.passes == done.passes
         assert tally.tokens == len(done.token_ids) - 1
-        assert sorted(tally.lengths.elements()) == sorted(tokens_per_pass(done))
+        assert sorted(tally.lengths.elements()) == sorted(tokens_as_spec_bench_counts(done))
         assert tally.tokens_per_step == pytest.approx(done.tokens_per_step)
 
 

@@ -17,7 +17,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.context import Context
 from ngramkit.evaluate.plots import Picture
 from ngramkit.evaluate.provenance import Provenance, command_line, commit_of
-from ngramkit.evaluate.replay_results import Replay, Tally
+from ngramkit.evaluate.replay_figures import Replay, Tally
 from ngramkit.evaluate.result_folder import Contents, replace_folder, require_free
 from ngramkit.evaluate.result_tables import Cell, Table, steps_by_budget
 from ngramkit.evaluate.statistics import Units, rate_interval, ratio_with_interval

@@ -16,7 +16,7 @@ from ngramkit.builders.frozen import build_frozen
 from ngramkit.drafters.blend import Blend
 from ngramkit.exchange.llama_cpp import import_cache, read_cache, write_cache
 from ngramkit.exchange.ngrams import Ngrams, datastore_ngrams, frozen_ngrams
-from ngramkit.formats.artifact import check_whole
+from ngramkit.formats.artifact import verify_checksums_and_values
 
 GOLDEN = bytes.fromhex(
     "07000000 08000000 ffffffff ffffffff 02000000 09000000 03000000 05000000 01000000"
@@ -115,7 +115,7 @@ def test_an_imported_cache_is_exported_as_it_was(tmp_path, token_store, word_tok
     store = build_datastore(token_store(documents, 9), tmp_path / "d")
     write_cache(tmp_path / "c", datastore_ngrams(store, 2))
     table = import_cache(tmp_path / "c", word_tokenizer, tmp_path / "f")
-    assert list(check_whole(table))
+    assert list(verify_checksums_and_values(table))
     assert (table.leader_len, table.follower_len) == (2, 1)
     write_cache(tmp_path / "again", frozen_ngrams(table, 2))
     assert (tmp_path / "again").read_bytes() == (tmp_path / "c").read_bytes()

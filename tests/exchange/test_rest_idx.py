@@ -12,7 +12,7 @@ from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.exchange.rest_idx import export_rest_idx, import_rest_idx, read_chunks
 from ngramkit.exchange.text import documents_of
-from ngramkit.formats.artifact import check_whole
+from ngramkit.formats.artifact import verify_checksums_and_values
 
 GOLDEN = bytes.fromhex("08000000 0400 0500 0400 010010000000 03000000 02000000 00000000 01000000")
 
@@ -52,7 +52,7 @@ def test_exported_documents_are_imported_again(tmp_path, token_store, word_token
     export_rest_idx(store, tmp_path / "x.idx", u32=width == 4)
     back = import_rest_idx(tmp_path / "x.idx", word_tokenizer, tmp_path / "d")
     assert [d.tolist() for d in documents_of(back)] == ending
-    assert list(check_whole(back))
+    assert list(verify_checksums_and_values(back))
     assert back.manifest.counts == store.manifest.counts
     assert not list(tmp_path.glob("d.*"))
     export_rest_idx(back, tmp_path / "again.idx", u32=width == 4)

@@ -10,7 +10,7 @@ from histories import RECORD, held, ids
 
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.untrusted import owner_only
-from ngramkit.formats.artifact import check_whole
+from ngramkit.formats.artifact import verify_checksums_and_values
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.eviction import drop_matching, drop_older_than, keep_newest_requests
 from ngramkit.formats.history import DAMAGED, INDEX, LOG, History, merge_histories
@@ -60,7 +60,7 @@ def test_killed_writers_lose_at_most_the_request_in_flight(history):
         for request in held(history.path):
             assert len(request) in (1, 2_000)
             assert len(set(request)) == 1
-    assert list(check_whole(history))
+    assert list(verify_checksums_and_values(history))
 
 
 def _write(path, writer, count):
@@ -194,7 +194,7 @@ def test_what_is_forgotten_is_in_no_file_that_a_killed_process_left(history):
     drop_matching(history, lambda request: True)
     history.save_index(shard, history.mark, complete=True)  # by who began before
     assert sorted(path.name for path in history.path.iterdir()) == [MANIFEST_FILE, LOG]
-    assert list(check_whole(history))
+    assert list(verify_checksums_and_values(history))
 
 
 def test_a_file_that_a_killed_process_left_readable_is_closed(tmp_path):
@@ -268,7 +268,7 @@ def test_the_index_ends_where_its_mark_says(history):
     fresh = History.open(history.path)
     assert fresh.load_index(1_000).tokens.tolist() == [1, 2, 100]
     assert [r.tokens.tolist() for r in fresh.news()[0]] == [[3]]
-    assert len(list(check_whole(fresh))) == 3
+    assert len(list(verify_checksums_and_values(fresh))) == 3
     keep_newest_requests(history, 100)
     assert History.open(history.path).load_index(0) is None
 
@@ -286,7 +286,7 @@ def test_an_index_that_is_damaged_old_or_too_short_does_not_count(history):
         path.write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
         assert History.open(history.path).load_index(0) is None
         with pytest.raises(ArtifactError, match="damaged"):
-            list(check_whole(history))
+            list(verify_checksums_and_values(history))
     history.save_index(shard, Mark(7), complete=True)
     assert History.open(history.path).load_index(0) is None
 
@@ -300,7 +300,7 @@ def test_an_index_is_extended_by_what_came_since(history):
     assert index.tokens.tolist() == [1, 2, 100, 3, 100, 1, 2, 4, 100]
     firsts = [index.tokens[at:][:2].tolist() for at in index.suffix_array[:6]]
     assert firsts == [[1, 2], [1, 2], [2, 4], [2, 100], [3, 100], [4, 100]]
-    assert len(list(check_whole(history))) == 3
+    assert len(list(verify_checksums_and_values(history))) == 3
 
 
 def test_an_index_holds_the_newest_that_are_wanted_or_what_it_held(history):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ngramkit.basics.errors import ArtifactError
-from ngramkit.formats.artifact import check_whole
+from ngramkit.formats.artifact import verify_checksums_and_values
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.opening import open_artifact_folder, verify_artifact
@@ -94,13 +94,15 @@ BREACHES = [
 def test_breaches_of_a_bigram_table(changes, says, tmp_path):
     table = ModelBigram.open(write_bigram(tmp_path / "t", **changes))
     with pytest.raises(ArtifactError, match=says):
-        list(check_whole(table))
+        list(verify_checksums_and_values(table))
 
 
 def test_a_models_own_drafts_may_leave_the_likeliest_tokens(tmp_path):
     extended = changed(BIGRAM["extended"], (1, 0, 2), 2)
     assert list(
-        check_whole(ModelBigram.open(write_bigram(tmp_path / "t", "model", extended=extended)))
+        verify_checksums_and_values(
+            ModelBigram.open(write_bigram(tmp_path / "t", "model", extended=extended))
+        )
     )
 
 
@@ -122,4 +124,4 @@ def test_a_models_own_drafts_may_leave_the_likeliest_tokens(tmp_path):
 def test_breaches_of_a_unigram_table(changes, says, tmp_path):
     table = ModelUnigram.open(write_unigram(tmp_path / "t", **changes))
     with pytest.raises(ArtifactError, match=says):
-        list(check_whole(table))
+        list(verify_checksums_and_values(table))

@@ -9,7 +9,7 @@ from histories import held, ids
 from hypothesis import given, settings, strategies as st
 
 from ngramkit.basics.errors import ArtifactError
-from ngramkit.formats.artifact import check_whole, token_dtype
+from ngramkit.formats.artifact import token_dtype, verify_checksums_and_values
 from ngramkit.formats.eviction import keep_newest_requests
 from ngramkit.formats.history import History
 from ngramkit.formats.request_log import HEADER, PastRequest, RequestLog
@@ -100,7 +100,7 @@ def test_every_flipped_bit_of_a_log_is_found(history):
         at = bit // 8
         path.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << bit % 8]) + raw[at + 1 :])
         with pytest.raises(ArtifactError, match="damaged"):
-            list(check_whole(History.open(history.path)))
+            list(verify_checksums_and_values(History.open(history.path)))
     History.open(history.path).append(ids(9), 1)
     assert raw[40:-1] in path.read_bytes()
     assert held(history.path) == [[1, 2, 3], [4, 5, 6], [9]]  # the last flip was in the padding
@@ -110,4 +110,4 @@ def test_every_flipped_bit_of_a_log_is_found(history):
     assert held(history.path) == [[1, 2, 3], [9]]
     assert keep_newest_requests(fresh, 100) == (0, 24)
     assert (history.path / "requests.damaged").read_bytes()[:24] == raw[40:-4] + b"\x07" + raw[-3:]
-    assert list(check_whole(fresh))
+    assert list(verify_checksums_and_values(fresh))

@@ -80,8 +80,8 @@ def quantize(numbers: torch.Tensor, kind: str, bits: int, group: int) -> Block:
     """Quantise `numbers` [heads, tokens, dim]; for keys, whole groups of tokens."""
     heads, tokens, dim = numbers.shape
     exact = numbers if numbers.dtype == torch.float64 else numbers.float()
-    groups = _in_groups(exact.contiguous(), kind, group)
-    axis = _group_axis(kind)
+    groups = _group_keys_by_channel_values_by_token(exact.contiguous(), kind, group)
+    axis = _axis_of_group(kind)
     low, high = groups.amin(axis, keepdim=True), groups.amax(axis, keepdim=True)
     if bits == 1:
         zero, scale = (3 * low + high) / 4, (high - low) / 2
@@ -98,10 +98,15 @@ def quantize(numbers: torch.Tensor, kind: str, bits: int, group: int) -> Block:
 
 def dequantize_into(out: torch.Tensor, block: Block, kind: str, bits: int, group: int) -> None:
     """Dequantise `block` into `out` [heads, tokens, dim]."""
-    axis = _group_axis(kind)
+    axis = _axis_of_group(kind)
     codes = embedding(block.codes.int(), _codes_by_byte(bits, out.dtype, out.device)).flatten(-2)
     scale, zero = (part.unsqueeze(axis).to(out.dtype) for part in (block.scale, block.zero))
-    torch.addcmul(zero, scale, _in_groups(codes, kind, group), out=_in_groups(out, kind, group))
+    torch.addcmul(
+        zero,
+        scale,
+        _group_keys_by_channel_values_by_token(codes, kind, group),
+        out=_group_keys_by_channel_values_by_token(out, kind, group),
+    )
 
 
 @cache
@@ -112,14 +117,16 @@ def _codes_by_byte(bits: int, dtype: torch.dtype, device: torch.device) -> torch
     )
 
 
-def _in_groups(numbers: torch.Tensor, kind: str, group: int) -> torch.Tensor:
+def _group_keys_by_channel_values_by_token(
+    numbers: torch.Tensor, kind: str, group: int
+) -> torch.Tensor:
     heads, tokens, dim = numbers.shape
     if kind == KEYS:
         return numbers.view(heads, tokens // group, group, dim)
     return numbers.view(heads, tokens, dim // group, group)
 
 
-def _group_axis(kind: str) -> int:
+def _axis_of_group(kind: str) -> int:
     return 2 if kind == KEYS else 3
 
 

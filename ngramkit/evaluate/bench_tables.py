@@ -16,7 +16,7 @@ from ngramkit.basics.results import Summarized
 from ngramkit.basics.terminal_text import counted
 from ngramkit.drafters.spec import split_budget
 from ngramkit.evaluate.bench_contest import Bench
-from ngramkit.evaluate.bench_results import (
+from ngramkit.evaluate.bench_figures import (
     BenchResult,
     is_transformers,
     shown_speedup,
@@ -25,8 +25,8 @@ from ngramkit.evaluate.bench_results import (
 )
 from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER, QuestionRun, Runs
 from ngramkit.evaluate.provenance import Provenance
+from ngramkit.evaluate.replay_figures import Replay
 from ngramkit.evaluate.replay_loop import replay_drafter
-from ngramkit.evaluate.replay_results import Replay
 from ngramkit.evaluate.result_folder import Contents, write_folder
 from ngramkit.evaluate.result_tables import Cell, Table, steps_by_budget, with_intervals
 from ngramkit.evaluate.statistics import QUESTIONS, Interval, Ratio, ratios
@@ -106,7 +106,7 @@ class BenchResults(Summarized):
 
     def contents(self) -> Contents:
         """Return the content of their folder."""
-        from ngramkit.evaluate.report import bench_pictures
+        from ngramkit.evaluate.bench_report import bench_pictures
 
         pictures = bench_pictures(self.results, self.curves)
         return Contents("bench", self._figures(), self.summary(), self._tables(), pictures)
@@ -202,7 +202,7 @@ def write_results(
         write_answers(folder, bench.model.name, runs, result.drafter)
     write_folder(folder, measured.contents(), provenance)
     title = f"{plan['model']} on {plan['questions']}, {counted(plan['count'], 'question')}"
-    from ngramkit.evaluate.report import write_report
+    from ngramkit.evaluate.bench_report import write_report
 
     write_report(folder / "report.html", title, results, curves, plan, provenance.machine, missing)
     return measured

@@ -11,7 +11,7 @@ from ngramkit.basics.terminal_text import join_some
 from ngramkit.evaluate.leakage import Leakage
 from ngramkit.evaluate.plots import Picture, draw_together, replay_pictures
 from ngramkit.evaluate.provenance import Provenance
-from ngramkit.evaluate.replay_results import Replay
+from ngramkit.evaluate.replay_figures import Replay
 from ngramkit.evaluate.result_folder import Contents
 from ngramkit.evaluate.result_tables import Table, steps_by_budget
 from ngramkit.evaluate.statistics import Ratio, Units, ratios

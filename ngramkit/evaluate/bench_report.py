@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from ngramkit.basics.terminal_text import device_text, fold_name
-from ngramkit.evaluate.bench_results import BenchResult, shown_speedup
+from ngramkit.evaluate.bench_figures import BenchResult, shown_speedup
 from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER
 from ngramkit.evaluate.plots import (
     MUTED,
@@ -30,7 +30,7 @@ from ngramkit.evaluate.plots import (
     saved_figure,
     shown_name,
 )
-from ngramkit.evaluate.replay_results import Replay
+from ngramkit.evaluate.replay_figures import Replay
 from ngramkit.evaluate.statistics import shown_interval
 from ngramkit.formats.replacing import replace_text
 

@@ -51,7 +51,7 @@ class BenchResult(Result):
     differing: list[str] = field(default_factory=list)  # questions with another answer
     near_ties: list[str] = field(default_factory=list)  # of these, those that part at a near tie
     drafted: int | None = None  # verified draft nodes; None if not recorded
-    spec_bench: dict[str, float] = field(default_factory=dict)  # see `spec_bench`
+    spec_bench: dict[str, float] = field(default_factory=dict)  # see `speedup_as_spec_bench`
     speedup_interval: str = ""  # what it is over, or why there is none
     learns: bool = False  # from one question to the next
     tokens_per_step_low: float | None = None  # of the 95 % interval
@@ -105,18 +105,19 @@ def summarize(
     shared = runs.shared_by([BASELINE_DRAFTER, *drafters])
     base = shared[BASELINE_DRAFTER]
     results = [
-        _bench_result(name, own, base, dependent=name in learning) for name, own in shared.items()
+        _figures_of_drafter(name, own, base, dependent=name in learning)
+        for name, own in shared.items()
     ]
     if count is not None:
         for result in results:
-            result.spec_bench = spec_bench(shared[result.drafter], base, count)
+            result.spec_bench = speedup_as_spec_bench(shared[result.drafter], base, count)
     return results
 
 
-def _bench_result(
+def _figures_of_drafter(
     name: str, runs: list[QuestionRun], base: list[QuestionRun], *, dependent: bool
 ) -> BenchResult:
-    speedup = speedup_of(runs, base, dependent=dependent)
+    speedup = speedup_with_interval(runs, base, dependent=dependent)
     units = replace(QUESTIONS, dependent=dependent)
     steps = rate_interval([run.tokens for run in runs], [run.passes for run in runs], units)
     turns = [turn for run in runs for turn in run.turns]
@@ -124,7 +125,7 @@ def _bench_result(
     nodes = [run.drafted for run in runs]
     return BenchResult(
         drafter=name,
-        **_figures_of_runs(runs, base),
+        **_rates_from_totals(runs, base),
         speedup_low=speedup.low,
         speedup_high=speedup.high,
         speedup_interval=speedup.interval,
@@ -133,7 +134,7 @@ def _bench_result(
         draft_seconds=sum(turn.draft_seconds for turn in turns),
         verify_seconds=sum(turn.verify_seconds for turn in turns),
         seconds=sum(turn.seconds for turn in turns),
-        by_category=_by_category(runs, base, dependent=dependent),
+        by_category=_figures_by_category(runs, base, dependent=dependent),
         accepted_lengths={str(length): lengths[length] for length in sorted(lengths)},
         learns=dependent,
         tokens_per_step_low=steps.low,
@@ -143,7 +144,7 @@ def _bench_result(
     )
 
 
-def _figures_of_runs(runs: Sequence[QuestionRun], base: Sequence[QuestionRun]) -> dict[str, Any]:
+def _rates_from_totals(runs: Sequence[QuestionRun], base: Sequence[QuestionRun]) -> dict[str, Any]:
     tokens, passes = sum(run.tokens for run in runs), sum(run.passes for run in runs)
     return {
         "tokens": tokens,
@@ -158,7 +159,7 @@ def _tokens_per_second(runs: Sequence[QuestionRun]) -> float:
     return sum(run.new_tokens for run in runs) / sum(run.seconds for run in runs)
 
 
-def spec_bench(
+def speedup_as_spec_bench(
     runs: Sequence[QuestionRun], base: Sequence[QuestionRun], count: Callable[[str], int]
 ) -> dict[str, float]:
     """Compute the speed-up of Spec-Bench's evaluation/speed.py ("overall").
@@ -178,7 +179,7 @@ def spec_bench(
     }
 
 
-def _by_category(
+def _figures_by_category(
     runs: list[QuestionRun], base: list[QuestionRun], *, dependent: bool
 ) -> dict[str, dict[str, Any]]:
     pairs = list(zip(runs, base, strict=True))
@@ -186,13 +187,13 @@ def _by_category(
     for category in dict.fromkeys(run.category for run in runs):
         own = [run for run, _ in pairs if run.category == category]
         others = [other for run, other in pairs if run.category == category]
-        speedup = speedup_of(own, others, dependent=dependent)
+        speedup = speedup_with_interval(own, others, dependent=dependent)
         ends = {"speedup_low": speedup.low, "speedup_high": speedup.high}
-        figures[category] = {**_figures_of_runs(own, others), **ends}
+        figures[category] = {**_rates_from_totals(own, others), **ends}
     return figures
 
 
-def speedup_of(
+def speedup_with_interval(
     runs: Sequence[QuestionRun], base: Sequence[QuestionRun], *, dependent: bool = False
 ) -> Ratio:
     own, others = (

@@ -7,10 +7,10 @@ import pytest
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.decode.result import Decoded
-from ngramkit.evaluate.bench_contest import tokens_per_pass
-from ngramkit.evaluate.bench_results import speedup_of, summarize
+from ngramkit.evaluate.bench_contest import tokens_as_spec_bench_counts
+from ngramkit.evaluate.bench_figures import speedup_with_interval, summarize
 from ngramkit.evaluate.bench_runs import QuestionRun, Runs, TurnRun
-from ngramkit.evaluate.bench_summary import BenchResults
+from ngramkit.evaluate.bench_tables import BenchResults
 
 
 @pytest.fixture
@@ -23,9 +23,12 @@ def decoded(written, accepted_per_pass):
 
 
 def test_tokens_per_pass_counts_what_was_written():
-    assert tokens_per_pass(decoded([5, 6, 7, 8, 9], [2, 0])) == [3, 1]
-    assert tokens_per_pass(decoded([5, 6, 7, 8, 9], [1, 2])) == [2, 2]  # EOS inside the path
-    assert tokens_per_pass(decoded([5], [])) == []
+    assert tokens_as_spec_bench_counts(decoded([5, 6, 7, 8, 9], [2, 0])) == [3, 1]
+    assert tokens_as_spec_bench_counts(decoded([5, 6, 7, 8, 9], [1, 2])) == [
+        2,
+        2,
+    ]  # EOS inside the path
+    assert tokens_as_spec_bench_counts(decoded([5], [])) == []
 
 
 def _turn(tokens, seconds):
@@ -50,10 +53,10 @@ def test_the_spread_follows_the_questions():
     mixed = [
         QuestionRun("d", i, "all", [_turn([1] * 10, 0.5 if i % 2 else 1.0)]) for i in range(40)
     ]
-    found = speedup_of(mixed, slow)
+    found = speedup_with_interval(mixed, slow)
     assert 1.2 < found.low < 4 / 3 < found.high < 1.5
     assert found.interval == "95 % over 40 questions"
-    assert speedup_of(mixed, slow) == found
+    assert speedup_with_interval(mixed, slow) == found
 
 
 def test_a_drafter_that_learns_from_earlier_questions_has_no_interval(folder):

@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from ngramkit.evaluate.bench_results import BenchResult
-from ngramkit.evaluate.replay_results import Replay, Tally
-from ngramkit.evaluate.report import write_report
+from ngramkit.evaluate.bench_figures import BenchResult
+from ngramkit.evaluate.bench_report import write_report
+from ngramkit.evaluate.replay_figures import Replay, Tally
 
 EVIL = '<script>alert("x")</script>'
 
