@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from itertools import chain
 from typing import NamedTuple
 
 from ngramkit.corpus.turns import Unread
@@ -32,23 +31,14 @@ class Part(NamedTuple):
     is_last: bool
 
 
-def unwrap_lines(lines: Iterator[NumberedLine], unread: Unread) -> Iterator[NumberedLine]:
-    """Yield the program's lines, each with the number of its last part.
-
-    If the first line is not wrapped, all lines pass unchanged. `unread` counts joined and dropped
-    lines by reason.
-    """
-    first = next(lines, None)
-    if first is None:
-        return iter(())
-    parse = next((p for p in (_parse_cri, _parse_docker) if p(first[1]) is not None), None)
-    lines = chain([first], lines)
-    return lines if parse is None else _join_parts(lines, parse, unread)
-
-
-def _join_parts(
+def join_parts(
     lines: Iterator[NumberedLine], parse: Callable[[bytes], Part | None], unread: Unread
 ) -> Iterator[NumberedLine]:
+    """Yield the program's lines, each with the number of its last part.
+
+    `parse`: the one of PARSERS that parses the first line. `unread` counts joined and dropped lines
+    by reason.
+    """
     parts: dict[bytes, list[bytes]] = {}  # stream -> parts of its unfinished line
     sizes: dict[bytes, int] = {}
     for number, line in lines:
@@ -94,3 +84,6 @@ def _parse_docker(line: bytes) -> Part | None:
         return None
     part = text.rstrip("\r\n").encode("utf-8", "replace")
     return Part(str(body["stream"]).encode(), part, text.endswith("\n"))
+
+
+PARSERS = (_parse_cri, _parse_docker)  # of a wrapped line; None for any other line

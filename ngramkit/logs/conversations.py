@@ -7,6 +7,7 @@ space and thoughts are ignored, because templates and clients drop both from ear
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ngramkit.corpus.chat import Message
@@ -31,17 +32,26 @@ def find_predecessors(
     `eos` is stripped from answers. Equal candidates are each continued once, the latest first,
     before any is continued again.
     """
-    keys = _Keys(decode, eos)
-    prompts = [keys.prompt(request) for request in requests]
-    ends = [keys.end(each, prompt) for each, prompt in zip(requests, prompts, strict=True)]
-    known = {end for end in ends if end is not None}
-    shorter, longest = _text_prefixes(known, set(prompts))
-    for of_texts, of_messages in zip((shorter, longest), keys.tree.prefixes(known), strict=True):
-        of_texts.update(of_messages)
+    tree = _MessageTree(eos)
+    keys: list[tuple[Key, Key | None]] = []  # of prompts, and of them with their answers
+    for request in requests:
+        asked: Any = request.prompt
+        answer = request.output if isinstance(request.output, str) else decode(request.output)
+        answer = answer.removesuffix(eos)
+        if len(asked) and isinstance(asked[0], Message):
+            keys.append(tree.keys(asked, answer))
+            continue
+        text = asked if isinstance(asked, str) else decode(asked)
+        whole = _normalize_text(text + answer) if _normalize_text(answer) else None
+        keys.append((_normalize_text(text), whole))
+    known = {end for _, end in keys if end is not None}
+    shorter, longest = _text_prefixes(known, {prompt for prompt, _ in keys})
+    if len(tree.parents) > 1:
+        tree.add_prefixes(known, shorter, longest)
     unused: dict[Key, list[int]] = {}  # end -> requests not continued yet
     latest: dict[Key, int] = {}  # end -> its latest request
     found: list[int | None] = []
-    for number, (prompt, end) in enumerate(zip(prompts, ends, strict=True)):
+    for number, (prompt, end) in enumerate(keys):
         before = longest[prompt]
         while before is not None and before not in latest:  # that request comes later
             before = shorter[before]
@@ -55,83 +65,55 @@ def find_predecessors(
     return found
 
 
-class _Tree:
+@dataclass(eq=False)
+class _MessageTree:
     """A tree of messages, so that a prompt costs what it adds to an earlier one."""
 
-    def __init__(self) -> None:
-        self._parents = [0]  # of each node; the root is 0
-        self._children: dict[tuple[int, str], int] = {}
-        self._prompts: dict[int, tuple[list[Message], int, list[int]]] = {}  # by id of a list
+    eos: str
+    parents: list[int] = field(default_factory=lambda: [0])  # of each node; the root is 0
+    children: dict[tuple[int, str], int] = field(default_factory=dict)
+    # The nodes of a list of messages that prompts share, by its id.
+    prompts: dict[int, tuple[list[Message], int, list[int]]] = field(default_factory=dict)
+    # Equal messages share one str, for fast comparison.
+    texts: dict[Message, str] = field(default_factory=dict)
 
-    def child(self, node: int, text: str) -> int:
-        found = self._children.setdefault((node, text), len(self._parents))
-        if found == len(self._parents):
-            self._parents.append(node)
+    def keys(self, prompt: Any, answer: str) -> tuple[int, int | None]:
+        """Return the nodes of a prompt, and of it with the answer, if that has a text."""
+        in_parts = isinstance(prompt, MessagePrefix)
+        at = 0
+        for shared, count in prompt.segments() if in_parts else [(prompt, len(prompt))]:
+            _, begin, nodes = self.prompts.setdefault(id(shared), (shared, at, []))
+            assert begin == at
+            for message in shared[len(nodes) : count]:
+                nodes.append(self._child(nodes[-1] if nodes else at, self._text_of(message)))
+            at = nodes[count - 1] if count else at
+        written = self._text_of(Message(ASSISTANT, answer))
+        return at, None if written == ASSISTANT else self._child(at, written)
+
+    def _child(self, node: int, text: str) -> int:
+        found = self.children.setdefault((node, text), len(self.parents))
+        if found == len(self.parents):
+            self.parents.append(node)
         return found
 
-    def node(self, prompt: MessagePrefix, text_of: Callable[[Message], str]) -> int:
-        """Return the node of a prompt whose messages other prompts share."""
-        at = 0
-        for messages, count in prompt.segments():
-            _, begin, nodes = self._prompts.setdefault(id(messages), (messages, at, []))
-            assert begin == at
-            for message in messages[len(nodes) : count]:
-                nodes.append(self.child(nodes[-1] if nodes else at, text_of(message)))
-            at = nodes[count - 1] if count else at
-        return at
-
-    def prefixes(self, ends: set[Key]) -> tuple[dict[Key, Key | None], dict[Key, Key | None]]:
-        """Return what `_text_prefixes` does, of all nodes."""
-        nearest: list[int | None] = []
-        for node, parent in enumerate(self._parents):
-            nearest.append(node if node in ends else nearest[parent] if node else None)
-        shorter = {node: nearest[self._parents[node]] for node in range(1, len(nearest))}
-        return shorter, dict(enumerate(nearest))  # type: ignore[return-value]
-
-
-class _Keys:
-    """Keys of requests; equal messages share one str, for fast comparison."""
-
-    def __init__(self, decode: Callable[[Any], str], eos: str) -> None:
-        self.tree = _Tree()
-        self._decode, self._eos = decode, eos
-        self._known: dict[Message, str] = {}
-
-    def prompt(self, request: LoggedRequest) -> Key:
-        messages = _messages_of(request)
-        if messages is None:
-            return _normalize_text(self._text(request.prompt))
-        return self.tree.node(messages, self._message)
-
-    def end(self, request: LoggedRequest, prompt: Key) -> Key | None:
-        answer = self._text(request.output).removesuffix(self._eos)
-        if isinstance(prompt, int):
-            written = self._message(Message(ASSISTANT, answer))
-            return None if written == ASSISTANT else self.tree.child(prompt, written)
-        return (
-            _normalize_text(self._text(request.prompt) + answer)
-            if _normalize_text(answer)
-            else None
-        )
-
-    def _message(self, message: Message) -> str:
-        if message not in self._known:
+    def _text_of(self, message: Message) -> str:
+        if message not in self.texts:
             role, content = message
-            text = _normalize_text(content.removesuffix(self._eos))
+            text = _normalize_text(content.removesuffix(self.eos))
             if role == ASSISTANT and THOUGHT_MARKS[0][1] in text:  # opened in the prompt
                 text = text.partition(THOUGHT_MARKS[0][1])[2]
-            self._known[message] = role + text
-        return self._known[message]
+            self.texts[message] = role + text
+        return self.texts[message]
 
-    def _text(self, given: Any) -> str:
-        return given if isinstance(given, str) else self._decode(given)
-
-
-def _messages_of(request: LoggedRequest) -> MessagePrefix | None:
-    prompt: Any = request.prompt
-    if isinstance(prompt, str) or not len(prompt) or not isinstance(prompt[0], Message):
-        return None
-    return prompt if isinstance(prompt, MessagePrefix) else MessagePrefix(prompt, len(prompt))
+    def add_prefixes(
+        self, ends: set[Key], shorter: dict[Key, Key | None], longest: dict[Key, Key | None]
+    ) -> None:
+        """Add all nodes to what `_text_prefixes` returns."""
+        nearest: list[Key | None] = []
+        for node, parent in enumerate(self.parents):
+            nearest.append(node if node in ends else nearest[parent] if node else None)
+        longest.update(enumerate(nearest))
+        shorter.update((node, nearest[self.parents[node]]) for node in range(1, len(nearest)))
 
 
 def _normalize_text(text: str) -> str:

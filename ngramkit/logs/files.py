@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from ngramkit.basics.errors import BadRecordError, InputError, UsageError, first_line, given_paths
 from ngramkit.basics.progress import SILENT, Reporter
@@ -26,7 +26,7 @@ from ngramkit.corpus.files import is_hidden, walk_files
 from ngramkit.corpus.json_records import is_document
 from ngramkit.corpus.turns import Unread
 from ngramkit.logs import hub
-from ngramkit.logs.containers import unwrap_lines
+from ngramkit.logs.containers import PARSERS, join_parts
 from ngramkit.logs.request import FilePlace, Line
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj", ".log", ".txt", ".pt", ".parquet")
@@ -40,6 +40,9 @@ MAX_RECORD_VALUES = 1 << 23  # per document or line
 FORMAT_LINES, FORMAT_OBJECTS = 4096, 100  # inspected to recognize the format
 JSON_LIST = re.compile(rb"\[\s*(\{|\[|\]|\"|$)")  # "[2026-11-24 12:00:00] ..." is a line of text
 HOW_TO_WRITE = "Write one object per line, or one document."
+RECORD: dict[str, Any] = {  # how a record is parsed
+    "most_values": MAX_RECORD_VALUES, "error": BadRecordError, "hint": HOW_TO_WRITE,
+}  # fmt: skip
 OnBadLine = Callable[[FilePlace, InputError], None]
 
 
@@ -73,7 +76,7 @@ class LogFile:
             return
         bad: list[InputError] = []
         found = False
-        objects = self._objects(lambda _, error: bad.append(error), Counter())
+        objects = self.objects(lambda _, error: bad.append(error), Counter())
         for _, body in islice(objects, FORMAT_OBJECTS):
             found = True
             yield body
@@ -94,14 +97,14 @@ class LogFile:
             file.seek(max(file.tell() - size, 0))
             return file.read(size).splitlines()
 
-    def objects(self, on_bad_line: OnBadLine | None = None) -> Iterator[Line]:
-        """Yield every JSON object with its place.
+    def objects(
+        self, on_bad_line: OnBadLine | None = None, unread: Unread | None = None
+    ) -> Iterator[Line]:
+        """Yield every JSON object with its place; `unread` counts as the file's does.
 
         Passes anything else to `on_bad_line`, or raises BadRecordError without it.
         """
-        return self._objects(on_bad_line or _raise_error, self.unread)
-
-    def _objects(self, on_bad_line: OnBadLine, unread: Unread) -> Iterator[Line]:
+        unread = self.unread if unread is None else unread
         if self.is_table:
             yield from _parquet_rows(self.path, unread)
             return
@@ -115,10 +118,12 @@ class LogFile:
         for number, line in chain(first_two, lines):
             where = FilePlace(self.path, "line", number, unread)
             try:
-                body = _parse_record(line, where)
+                body = parse_json(line, str(where), **RECORD)
                 if not isinstance(body, dict):
                     raise BadRecordError(f"{where}: a record must be a JSON object", HOW_TO_WRITE)
             except BadRecordError as error:
+                if on_bad_line is None:
+                    raise
                 on_bad_line(where, error)
                 continue
             yield where, body
@@ -129,44 +134,41 @@ class LogFile:
             where = FilePlace(self.path, "line", number, self.unread)
             yield where, line.decode("utf-8", "replace").rstrip("\r")
 
-    def _document(self, on_bad_line: OnBadLine, unread: Unread) -> Iterator[Line]:
-        with (
-            self._damage_as_input_error(),
-            open_stream(self.path) as raw,
-            unpacking.decompress(raw, self.path) as file,
-        ):
+    def _document(self, on_bad_line: OnBadLine | None, unread: Unread) -> Iterator[Line]:
+        with self._unpacked() as file:
             text = unpacking.read_whole(file, MAX_DOCUMENT_BYTES, str(self.path))
-        body = _parse_record(text, FilePlace(self.path))
+        body = parse_json(text, str(self.path), **RECORD)
         is_list = isinstance(body, list)
         for number, item in enumerate(body if is_list else [body], 1):
             where = FilePlace(self.path, "item" if is_list else "", number, unread)
             if isinstance(item, dict):
                 yield where, item
-            else:
-                on_bad_line(
-                    where, BadRecordError(f"{where}: a record must be a JSON object", HOW_TO_WRITE)
-                )
+                continue
+            error = BadRecordError(f"{where}: a record must be a JSON object", HOW_TO_WRITE)
+            if on_bad_line is None:
+                raise error
+            on_bad_line(where, error)
 
     def _raw_lines(self, unread: Unread) -> Iterator[tuple[int, bytes]]:
-        with self._damage_as_input_error():
-            yield from unwrap_lines(unpacking.open_lines(self.path), unread)
+        """Yield the lines, without what a container runtime wrapped around them."""
+        with self._unpacked() as file:
+            lines = unpacking.non_blank_lines(
+                file, unpacking.MAX_DOCUMENT, str(self.path), "leave it out"
+            )
+            first = list(islice(lines, 1))
+            wrapped = (p for p in PARSERS if first and p(first[0][1]) is not None)
+            parse = next(wrapped, None)
+            lines = chain(first, lines)
+            yield from lines if parse is None else join_parts(lines, parse, unread)
 
     @contextmanager
-    def _damage_as_input_error(self) -> Iterator[None]:
+    def _unpacked(self) -> Iterator[IO[bytes]]:
+        """Open the file, unpacked; damage becomes InputError."""
         try:
-            yield
+            with open_stream(self.path) as raw, unpacking.decompress(raw, self.path) as file:
+                yield file
         except unpacking.ERRORS as error:
             raise unpacking.damaged_file(str(self.path), error) from error
-
-
-def _raise_error(where: FilePlace, error: InputError) -> None:
-    raise error
-
-
-def _parse_record(text: bytes, where: FilePlace) -> Any:
-    return parse_json(
-        text, str(where), most_values=MAX_RECORD_VALUES, error=BadRecordError, hint=HOW_TO_WRITE
-    )
 
 
 def _parquet_rows(path: Path, unread: Unread) -> Iterator[Line]:

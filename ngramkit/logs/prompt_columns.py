@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ngramkit.basics.errors import BadRecordError, UsageError, hint_for_unknown
 from ngramkit.corpus.json_records import value_at
 from ngramkit.corpus.turns import ASSISTANT, ROLES
@@ -35,8 +37,8 @@ from ngramkit.logs.request import (
 Get = Callable[[str], Any]  # the value of a field
 FIELDS = ("prompt", "output", "name", "kind", "reference", "time", "run", "turn", "model")
 CONVERSATION_KEYS = ("messages", "conversations")
-# Field -> default columns, tried before its own name.
-ALIASES = {"name": ("question_id", "task_id", "task", "id"), "kind": ("category",)}
+# Default columns of a field: the first that a record has.
+NAME_COLUMNS, KIND_COLUMNS = ("question_id", "task_id", "task", "id", "name"), ("category", "kind")
 
 
 def is_columns(body: Mapping[str, Any]) -> bool:
@@ -49,8 +51,8 @@ def read_columns(where: FilePlace, body: Mapping[str, Any]) -> Iterator[LoggedRe
     if is_from_cache(body):
         yield FROM_CACHE
         return
-    name = str(_first_column(body, "name", default=""))
-    kind = str(_first_column(body, "kind", default="all"))
+    name = str(next((body[key] for key in NAME_COLUMNS if key in body), ""))
+    kind = str(next((body[key] for key in KIND_COLUMNS if key in body), "all"))
     conversation = next((key for key in CONVERSATION_KEYS if key in body), None)
     if "prompt" in body and "output" in body:
         yield _make_request(where, body, body.get, name, kind)
@@ -124,17 +126,15 @@ def _make_request(where: FilePlace, body: Any, get: Get, name: str, kind: str) -
     if isinstance(prompt, dict):
         prompt = prompt.get("messages")
     output: Any = parse_embedded(where, get("output"), _is_assistant_message)
-    run, model = get("run"), get("model")
-    ids = token_ids(prompt)
-    if ids is not None and len(ids):
-        prompt = ids
-    elif isinstance(prompt, list):
-        prompt = read_messages(where, prompt, body.get("tools"))
+    run, model, time, turn = get("run"), get("model"), get("time"), get("turn")
+    if isinstance(prompt, list):
+        ids = token_ids(prompt) if prompt else None
+        prompt = read_messages(where, prompt, body.get("tools")) if ids is None else ids
     if isinstance(output, dict):
         output = assistant_text(where, {"role": ASSISTANT, **output})
     elif isinstance(output, list):
         output = token_ids(output)
-    if not isinstance(prompt, str | list) and ids is None:
+    if not isinstance(prompt, str | list | np.ndarray):
         raise BadRecordError("`prompt` must be a text, messages or token ids")
     if output is None or isinstance(output, bool | int | float):
         raise BadRecordError("`output` must be a text, a message or token ids")
@@ -145,18 +145,17 @@ def _make_request(where: FilePlace, body: Any, get: Get, name: str, kind: str) -
     return LoggedRequest(
         prompt, output, name, kind,
         references=tuple(filter(None, texts)),
-        time=_parse_field(where, "time", get, parse_time),
+        time=None if time is None else _parse_field(where, "time", time, parse_time),
         run="" if run is None else str(run),
-        turn=_parse_field(where, "turn", get, parse_integer) or 0,
+        turn=0 if turn is None else _parse_field(where, "turn", turn, parse_integer) or 0,
         model=model if isinstance(model, str) else "",
         finished=not is_cut_off(body.get("finish_reason")),
     )  # fmt: skip
 
 
-def _parse_field(where: FilePlace, field: str, get: Get, parse: Callable[[Any], Any]) -> Any:
-    value = get(field)
+def _parse_field(where: FilePlace, field: str, value: Any, parse: Callable[[Any], Any]) -> Any:
     parsed = parse(value)
-    if parsed is None and value not in (None, ""):
+    if parsed is None and value != "":
         where.count_unread(f"a `{field}` that is not a number")
     return parsed
 
@@ -178,7 +177,3 @@ def _is_assistant_message(value: Any) -> bool:
     if not _has_role(value):
         return False
     return ROLES[str(value.get("role", value.get("from"))).lower()] == ASSISTANT
-
-
-def _first_column(body: Mapping[str, Any], field: str, default: str) -> Any:
-    return next((body[name] for name in (*ALIASES[field], field) if name in body), default)

@@ -131,8 +131,8 @@ def read_log(
     Counts unusable records by reason. Raises UsageError for an unknown format or field; InputError
     for a file that is missing, damaged or in no known format, and if no request remains.
     """
-    named = _named_format(format, columns)
-    wanted = _parse_conditions(where)
+    named = None if format is None and columns is None else _named_format(format, columns)
+    wanted = [] if where is None else _parse_conditions(where)
 
     def is_wanted(request: LoggedRequest) -> bool:
         return all(getattr(request, field) == value for field, value in wanted)
@@ -160,9 +160,7 @@ def read_log(
         if newest is not None and form.name == "sessions":
             sessions = _NewestSessions(of_form, newest, is_wanted, reporter, selects=bool(wanted))
         lines = chain.from_iterable(
-            _lines_of_session(file, form, skips, listed.in_folders)
-            if form.name == "sessions"
-            else _records_of_lines(file, form, skips)
+            _read_file(file, form, skips, listed.in_folders)
             for file in (of_form if sessions is None else sessions.files())
         )
         read = form.read(lines)
@@ -171,7 +169,7 @@ def read_log(
         for found in read:
             if isinstance(found, SkippedRecord):
                 skips.add(found)
-            elif not is_wanted(found):
+            elif wanted and not is_wanted(found):
                 skips.not_selected += 1
             else:
                 models[found.model] += 1
@@ -286,9 +284,7 @@ def _warn_of_several_models(models: Counter[str], reporter: Reporter) -> None:
         )
 
 
-def _parse_conditions(where: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    if where is None:
-        return []
+def _parse_conditions(where: Mapping[str, str]) -> list[tuple[str, str]]:
     _require_texts_by_name("where", where, "texts by field", 'Give {"model": "NAME"}.')
     for name in where:
         if name not in WHERE:
@@ -360,27 +356,24 @@ def _recognize(file: LogFile) -> LogFormat:
     )
 
 
-def _records_of_lines(file: LogFile, form: LogFormat, skips: SkipReport) -> Iterator[Line]:
-    if file.is_torch:
-        if form is not FORMATS["slime"]:
+def _read_file(
+    file: LogFile, form: LogFormat, skips: SkipReport, in_folders: Container[Path]
+) -> Iterator[Line]:
+    """Yield a file's records. A session in a folder may be damaged, or have a line without end."""
+    try:
+        if file.is_torch and form is FORMATS["slime"]:
+            yield from rollouts.torch_samples(file.path, file.unread)
+        elif file.is_torch:
             raise InputError(
                 f"cannot detect the format of {file.path}, a file of torch.save",
                 "Give slime as its format.",
             )
-        return rollouts.torch_samples(file.path, file.unread)
-    if form.matches_line:
-        return file.lines()
-    return file.objects(lambda where, error: skips.add(SkippedRecord.of(where, error)))
-
-
-def _lines_of_session(
-    file: LogFile, form: LogFormat, skips: SkipReport, in_folders: Container[Path]
-) -> Iterator[Line]:
-    """Yield a file's records; one in a folder may be damaged, or have a line without end."""
-    try:
-        yield from _records_of_lines(file, form, skips)
+        elif form.matches_line:
+            yield from file.lines()
+        else:
+            yield from file.objects(lambda at, error: skips.add(SkippedRecord.of(at, error)))
     except InputError as error:
-        if file.path not in in_folders:
+        if form.name != "sessions" or file.path not in in_folders:
             raise
         skips.add(SkippedRecord.of(FilePlace(file.path), error))
 
