@@ -120,19 +120,17 @@ class ReplaySources(SourceOptions):
         ),
     ] = None
 
-    def replayed(self) -> dict[str, Any]:
-        """Return the keywords of sources; with --curve, {curve: artifacts}."""
-        if self.curve is None:
-            return self.keywords()
+    def curves(self, given: list[str]) -> dict[str, Any]:
+        """Return the artifacts of --curve as keywords; it excludes other sources."""
         shared = (*(role.removesuffix("s") for role in KIND_OF_ROLE), "history")
-        given = [name for name in shared if getattr(self, name) is not None]
-        if given:
-            raise UsageError(
-                f"cannot use curve with {given[0]}",
-                "leave out one of them",
-                option=("curve", given[0]),
-            )
-        return {"artifacts": parse_curves(self.curve)}
+        for name in shared:
+            if getattr(self, name) is not None:
+                raise UsageError(
+                    f"cannot use curve with {name}",
+                    "leave out one of them",
+                    option=("curve", name),
+                )
+        return {"artifacts": parse_curves(given)}
 
 
 def parse_curves(given: list[str]) -> dict[str, list[str]]:
@@ -303,7 +301,7 @@ def replay(
         model=model if evidence is not None else the_model(model, out),
         drafters=[named_drafter(each) for each in drafter or ()] or DEFAULT_DRAFTER,
         budgets=budget,
-        **sources.replayed(),
+        **(sources.keywords() if sources.curve is None else sources.curves(sources.curve)),
         template=template,
         chain=chain,
         keep_state=ngramkit.KeepState(seed, repeat, prompts) if keep_state else None,

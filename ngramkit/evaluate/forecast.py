@@ -129,10 +129,11 @@ def forecast(
             "check which column has the outputs",
         )
     choice = choose(asked, tokenizer, given, reporter)
-    referring = count_references(records) > 0
-    if missing := choice.missing(evidence=False, learns=given.past.store, references=referring):
+    referring = count_references(records)
+    if missing := choice.missing(evidence=False, learns=given.past.store, references=referring > 0):
         raise UsageError(f"cannot forecast {choice.label}: {missing}", "name another drafter")
-    records = without_unusable_references(records, choice, reporter)
+    if referring:
+        records = without_unusable_references(records, choice, referring, reporter)
     results = []
     requests = sum(len(record.turns) for record in records)
     for most in dict.fromkeys(budgets):

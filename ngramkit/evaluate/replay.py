@@ -29,6 +29,7 @@ from ngramkit.evaluate.question_sets import pin_question_set
 from ngramkit.evaluate.recorded_evidence import RecordedEvidence
 from ngramkit.evaluate.records import Record, units_of
 from ngramkit.evaluate.replay_answers import (
+    count_references,
     has_sessions,
     named_files,
     open_recorded,
@@ -49,7 +50,7 @@ from ngramkit.evaluate.replay_tables import Replays
 from ngramkit.evaluate.result_folder import replace_folder, require_free
 from ngramkit.evaluate.statistics import Units
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 DEFAULT_BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
 
@@ -73,16 +74,6 @@ class KeepState:
         require_between("repeat", self.repeat, 1)
         if self.seed is not None:
             require_between("seed", self.seed, 0, (1 << 64) - 1)
-
-    @classmethod
-    def of(cls, given: KeepState | bool | None) -> KeepState | None:
-        if isinstance(given, bool):
-            return cls() if given else None
-        if given is not None and not isinstance(given, KeepState):
-            raise UsageError(
-                f"keep_state must be True or a KeepState, got {given!r:.60}", option="keep_state"
-            )
-        return given
 
     def order(self, records: list[Record]) -> list[Record]:
         """Return the records in replay order; shuffled ones do not overlap."""
@@ -175,10 +166,16 @@ def replay(
     budgets = _distinct_budgets(budgets)
     if limit is not None:
         require_between("limit", limit, 1)
-    keep_state = KeepState.of(keep_state)
+    if isinstance(keep_state, bool):
+        keep_state = KeepState() if keep_state else None
+    elif keep_state is not None and not isinstance(keep_state, KeepState):
+        raise UsageError(
+            f"keep_state must be True or a KeepState, got {keep_state!r:.60}", option="keep_state"
+        )
     require_template(template)
-    if curves is None:
-        baseline = label_among(baseline, [each.label for each in asked])
+    compared = None  # the label of `baseline`
+    if baseline is not None and curves is None:
+        compared = label_among(baseline, [each.label for each in asked])
     if out is not None:
         require_package("matplotlib", "the folder of results")
         require_free(Path(out), named_files(answers, questions, evidence), force=force)
@@ -187,7 +184,8 @@ def replay(
     recorded = None
     read_by: TokenizerRecord | TextTokenizer
     if evidence is None:
-        questions = given["questions"] = pin_question_set(questions)
+        if questions is not None:
+            questions = given["questions"] = pin_question_set(questions)
         read_by, records, form = read_answers(
             answers, questions, model, template, format, columns, where, reporter
         )
@@ -196,12 +194,12 @@ def replay(
         refuse_options("evidence", **own, template=None if template == "auto" else template)
         recorded = open_recorded(evidence, answers or questions)
         read_by, records, form = recorded.folder.tokenizer, recorded.answers(), None
-    tokenizer = record_of(read_by)
+    tokenizer = read_by if isinstance(read_by, TokenizerRecord) else read_by.record
     page = None if html is None else ReplayPage(html, read_by, reporter=reporter)
-    sources = sources.recorded()
+    past = replace(sources.past, recorded=True)
     if keep_state is not None:
-        past = replace(sources.past, grows=True, prompts=keep_state.prompts)
-        sources = replace(sources, past=past)
+        past = replace(past, grows=True, prompts=keep_state.prompts)
+    sources = replace(sources, past=past)
     choices, lines = choose_drafters_to_replay(
         asked, sources, curves, tokenizer, evidence=recorded is not None, reporter=reporter
     )
@@ -211,10 +209,11 @@ def replay(
     lacking = report_lacking(
         choices, records, reporter, evidence=recorded is not None, learns=keep_state is not None
     )
-    baseline = label_among(baseline, [choice.label for choice in choices])
-    if baseline is not None and (needs := lacking[baseline]):
+    if baseline is not None and curves is not None:
+        compared = label_among(baseline, [choice.label for choice in choices])
+    if compared is not None and (needs := lacking[compared]):
         raise UsageError(
-            f"cannot compare with {baseline}: it {needs}", "name another one", option="baseline"
+            f"cannot compare with {compared}: it {needs}", "name another one", option="baseline"
         )
     records, leakage = without_leaks(records, choices, drop_leaked, reporter)
     if keep_state is not None:
@@ -233,12 +232,12 @@ def replay(
         reporter.note(f"the model verified {recorded.added:,} contexts that were not on record")
     results = Replays(
         replays, leakage, None if form is None else form.name, lines,
-        kept_state=keep_state is not None, units=units, baseline=baseline,
+        kept_state=keep_state is not None, units=units, baseline=compared,
     )  # fmt: skip
     words = {
         **_order_words(keep_state),
         "budget": ",".join(map(str, budgets)),
-        "baseline": baseline,
+        "baseline": compared,
     }
     results.provenance = _provenance_of_call(given, words, tokenizer, sources, choices)
     if out is not None:
@@ -310,7 +309,8 @@ def _replay_with_budgets(
     reporter: Reporter,
 ) -> list[Replay]:
     """Replay with each budget. Contexts that the model verified are saved, even on Ctrl-C."""
-    records = without_unusable_references(records, choice, reporter)
+    if referring := count_references(records):
+        records = without_unusable_references(records, choice, referring, reporter)
     replays = []
     for nodes in budgets:
         reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "conversations")

@@ -56,7 +56,8 @@ def read_answers(
         return model, _with_turns(given, model.vocabulary), None
     if not given:
         require_files(*listed)
-        require_questions(questions)
+        if questions is not None:
+            require_questions(questions)
     tokenizer: Any = model
     if not isinstance(model, TextTokenizer):
         tokenizer = load_tokenizer(named_model(tokenizer, reporter))

@@ -139,12 +139,13 @@ def report_lacking(
 
 
 def without_unusable_references(
-    records: list[Record], choice: DrafterChoice, reporter: Reporter
+    records: list[Record], choice: DrafterChoice, given: int, reporter: Reporter
 ) -> list[Record]:
-    """Return the records, without references if the drafter cannot draft from them."""
-    given = count_references(records)
-    able = choice.made is not None or DRAFTERS[choice.spec.name].references
-    if not given or able:
+    """Return the records, without references if the drafter cannot draft from them.
+
+    `given`: the number of requests with references.
+    """
+    if choice.made is not None or DRAFTERS[choice.spec.name].references:
         return records
     reporter.note(f"{choice.label} drafts without the references of {counted(given, 'request')}")
     return [

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
+from ngramkit.drafters.base import Drafter, DraftTree
 from ngramkit.drafters.checked import ANY_VOCABULARY, drafts_of
 from ngramkit.drafters.references import start_with_references
 from ngramkit.evaluate.recorded_evidence import Misses, RecordedEvidence, ReplayedEvidence
@@ -96,11 +96,18 @@ def replay_turn(
     drafted = partial(draft_chain, drafts) if chain else drafts
     answer, tally = turn.answer, Tally()
     evidence = None if recorded is None else recorded.after_prompt()
-    start_with_references(drafter, turn.prompt, turn.references)
-    position = 0
-    if len(answer):  # the prefill's token
-        position = _accept_tokens(drafter, answer[:1], evidence, recorded)
-    while position < len(answer):
+    if len(turn.references):
+        start_with_references(drafter, turn.prompt, turn.references)
+    else:
+        drafter.start(turn.prompt)
+    position, written = 0, answer[:1]  # the prefill's token
+    while len(written):
+        drafter.accept(written, evidence)
+        if recorded is not None:
+            recorded.write(written)
+        position += len(written)
+        if position == len(answer):
+            break
         # As in decoding: at most the tokens that may still be written, less the model's own.
         left = budget if turn.longest is None else min(budget, turn.longest - position - 1)
         begun = time.perf_counter_ns()
@@ -109,7 +116,6 @@ def replay_turn(
         nodes = tree.accepted_nodes(answer[position : position + len(tree) + 1].tolist())
         written = answer[position : position + len(nodes) + 1]  # one bonus token
         evidence = None if recorded is None or left <= 0 else recorded.after_draft(tree)
-        position += _accept_tokens(drafter, written, evidence, recorded)
         tally.count(len(written), empty=len(tree) == 0)
         if reliability is not None:
             reliability.add(tree.scores, nodes)
@@ -125,15 +131,3 @@ def draft_chain(drafts: Callable[[int], DraftTree], length: int) -> DraftTree:
 
     tree = drafts(CHAIN_WIDTH * length)
     return tree.subtree(best_path(tree.parents, tree.scores, length, 0.0))
-
-
-def _accept_tokens(
-    drafter: Drafter,
-    tokens: TokenArray,
-    evidence: Evidence | None,
-    recorded: ReplayedEvidence | None,
-) -> int:
-    drafter.accept(tokens, evidence)
-    if recorded is not None:
-        recorded.write(tokens)
-    return len(tokens)
