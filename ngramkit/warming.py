@@ -183,9 +183,8 @@ def warm_builders(folder: Path, tokenizer: TokenizerRecord) -> None:
     from ngramkit.builders.merge import merge
     from ngramkit.builders.prune_by_worth import prune_artifact
     from ngramkit.exchange.llama_cpp import export_cache, read_cache
-    from ngramkit.formats.datastore import search_table
     from ngramkit.formats.opening import verify_artifact
-    from ngramkit.kernels.suffix.search import find_from_python
+    from ngramkit.kernels.suffix.search import find_from_python, shard_table
 
     size = len(COMPILED_PROMPT)
     arrays = {
@@ -205,4 +204,4 @@ def warm_builders(folder: Path, tokenizer: TokenizerRecord) -> None:
         export_cache(artifact, cache, dynamic=True)
         read_cache(cache)
     merge([frozen, build_frozen(store, folder / "another", leaders=1)], folder / "merged")
-    find_from_python(search_table(datastore.shards)[0], COMPILED_PROMPT[:2])
+    find_from_python(shard_table(datastore.shards)[0], COMPILED_PROMPT[:2])

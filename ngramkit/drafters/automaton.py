@@ -22,8 +22,9 @@ from ngramkit.drafters.base import (
 )
 from ngramkit.drafters.options import AutomatonOptions
 from ngramkit.drafters.recycling import Matrix
-from ngramkit.formats.datastore import Datastore, search_table
+from ngramkit.formats.datastore import Datastore
 from ngramkit.kernels.automaton import extend, first_match_in_corpus, longest_repeat, new_automaton
+from ngramkit.kernels.suffix.search import shard_table
 
 AGREEMENT_PROBABILITY = 0.8  # probability that the next token of a chain is right
 INITIAL_CAPACITY = 1 << 11  # initial capacity of an automaton, in tokens
@@ -48,7 +49,7 @@ class Automaton(BaseDrafter):
         self.over = describe_artifacts(datastores)
         # Keeps the arrays alive whose addresses the table holds.
         self._shards = [shard for datastore in datastores for shard in datastore.shards]
-        self._table = search_table(self._shards)
+        self._table = shard_table(self._shards)
         self._eos = eos_of(datastores[0].tokenizer) if datastores else -1
         self._matrix = Matrix()
         self._live = LiveContext(NO_TOKENS)

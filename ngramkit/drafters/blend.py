@@ -30,7 +30,7 @@ from ngramkit.drafters.options import BlendOptions
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import Given, reference_texts
 from ngramkit.formats.artifact import Artifact, require_one_tokenizer
-from ngramkit.formats.datastore import Datastore, search_table
+from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.safetensors import open_arrays
@@ -44,6 +44,7 @@ from ngramkit.kernels.blend.weighting import (
     Weights,
     pad_gates,
 )
+from ngramkit.kernels.suffix.search import shard_table
 
 FITTED_WEIGHTS = Path(__file__).with_name("blend_weights.safetensors")  # the mixture's weights
 MILLION = 1e6
@@ -88,7 +89,7 @@ class Blend(BaseDrafter):
         self.past = past
         weights = load_weights() if weights is None else weights
         given = SharedArrays(
-            table=search_table(shard for each in datastores for shard in each.shards),
+            table=shard_table([shard for each in datastores for shard in each.shards]),
             frozen=None if frozen_table is None else frozen_table.table,
             bigram=new_bigram(*(() if bigram is None else (bigram.next_tokens, bigram.log_probs))),
             shares=log_shares(datastores, frozen_table, self.vocabulary),
@@ -156,7 +157,7 @@ def _same_corpus(one: Artifact, other: Artifact) -> bool:
 def _shared_memo(datastore: Datastore, sampled: tuple[int, int]) -> SearchedCorpus:
     memos = _MEMOS.setdefault(datastore, {})
     if sampled not in memos:
-        memos[sampled] = new_corpus(search_table(datastore.shards))
+        memos[sampled] = new_corpus(shard_table(datastore.shards))
     return memos[sampled]
 
 

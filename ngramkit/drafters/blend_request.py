@@ -18,7 +18,7 @@ from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
 from ngramkit.drafters.past_requests import PastRequests, Shards
 from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.datastore import DatastoreShard, search_table
+from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend import copied_text
 from ngramkit.kernels.blend.copied_text import COLUMNS, PLACES
@@ -41,6 +41,7 @@ from ngramkit.kernels.blend.sources import BlendSources, Place, new_place
 from ngramkit.kernels.blend.tree import EXTEND, LEARN, NODES, REWIND, Tree, new_tree, run_jobs
 from ngramkit.kernels.blend.weighting import Weights, new_history, new_scratch
 from ngramkit.kernels.packed_arguments import Packed
+from ngramkit.kernels.suffix.search import shard_table
 
 MAX_CHECKPOINTS = 64  # checkpoints of a request's learnt state, for `rewind`
 MIN_SPARE_TOKENS = 256  # minimum spare capacity of a live context, in tokens
@@ -63,7 +64,7 @@ class Job(NamedTuple):
 class PastTable:
     def __init__(self, shards: Sequence[DatastoreShard]) -> None:
         self.shards = shards  # keeps the arrays of the table alive
-        self.table = search_table(shards)
+        self.table = shard_table(shards)
 
 
 class PastTables:
@@ -90,7 +91,7 @@ class SharedArrays(NamedTuple):
 
     def sources(self, memo: SearchedCorpus | None = None) -> BlendSources:
         """Return sources with arrays for one thread; `memo`: of the datastores."""
-        vocabulary, nothing = len(self.shares) - 1, search_table(())
+        vocabulary, nothing = len(self.shares) - 1, shard_table(())
         return BlendSources(
             corpus=new_corpus(self.table) if memo is None else memo,
             frozen=new_frozen(self.frozen),

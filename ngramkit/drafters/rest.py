@@ -23,8 +23,9 @@ from ngramkit.drafters.base import (
     eos_of,
 )
 from ngramkit.drafters.options import RestOptions
-from ngramkit.formats.datastore import Datastore, search_table
+from ngramkit.formats.datastore import Datastore
 from ngramkit.kernels.rest import match_longest_then_shorter
+from ngramkit.kernels.suffix.search import shard_table
 
 MEMOIZED_OCCURRENCES = 511  # occurrences of a match beyond which its draft is memoized
 MEMOIZED, LARGE = 4096, 128  # maximum drafts, and maximum nodes of each
@@ -54,7 +55,7 @@ class Rest(BaseDrafter):
         self.over = describe_artifacts(datastores)
         # Keeps the arrays alive whose addresses the table holds.
         self._shards = [shard for datastore in datastores for shard in datastore.shards]
-        self._table = search_table(self._shards)
+        self._table = shard_table(self._shards)
         eos = eos_of(datastores[0].tokenizer)
         self._rules = np.array([*astuple(options), eos], np.int64)
         self._max_match = options.max_match

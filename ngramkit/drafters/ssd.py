@@ -22,7 +22,7 @@ from ngramkit.drafters.base import (
 from ngramkit.drafters.options import SsdOptions
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import NO_REFERENCES, Cursor, Given
-from ngramkit.formats.datastore import DatastoreShard, search_table
+from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.safetensors import Array
 from ngramkit.kernels.ssd import (
     RECORDED_LENGTHS,
@@ -30,6 +30,7 @@ from ngramkit.kernels.ssd import (
     keep_best_of_two_drafts,
     learn_trust,
 )
+from ngramkit.kernels.suffix.search import shard_table
 
 
 class _Origin:
@@ -41,14 +42,14 @@ class _Origin:
             (RECORDED_LENGTHS, 2)
         )  # acceptance by match length, see kernels.ssd
         self._shards: tuple[DatastoreShard, ...] = ()  # of `_table`
-        self._table = search_table(())
+        self._table = shard_table(())
 
     def draft(
         self, shards: tuple[DatastoreShard, ...], context: TokenArray, budget: int
     ) -> tuple[Array, Array, Array]:
         if shards is not self._shards:
             self._shards = shards
-            self._table = search_table(shards)
+            self._table = shard_table(shards)
         token_ids, parents, scores, shares, match = draft_after_trusted_match(
             self._table, context, budget, self._rules, self._record, self._least
         )

@@ -15,7 +15,6 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.choose import DrafterChoice
 from ngramkit.drafters.base import TokenArray
 from ngramkit.evaluate.records import Record
-from ngramkit.formats.datastore import search_table
 from ngramkit.formats.safetensors import Array
 
 WINDOW_TOKENS = 32  # tokens
@@ -49,8 +48,10 @@ def without_leaks(
     records: list[Record], choices: list[DrafterChoice], drop: bool, reporter: Reporter
 ) -> tuple[list[Record], Leakage]:
     """Report leaked records, and remove them if `drop`."""
+    from ngramkit.kernels.suffix.search import shard_table
+
     datastores = {a.path: a for c in choices for a in c.artifacts.get("datastores", [])}
-    shards = [row for _, each in sorted(datastores.items()) for row in search_table(each.shards)]
+    shards = [row for _, each in sorted(datastores.items()) for row in shard_table(each.shards)]
     flags = [
         any(leaked_share(turn.answer, shards) > LEAKED_SHARE for turn in record.turns)
         for record in records

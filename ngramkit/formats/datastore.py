@@ -27,10 +27,9 @@ A decoder in four lines, for the successors of `token`:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,18 +45,10 @@ LAYOUT: Layout = {
 }
 
 
-@dataclass(frozen=True)
-class DatastoreShard:
+class DatastoreShard(NamedTuple):
     tokens: Array  # uint16 | uint32 [n], separators included
     suffix_array: Array  # int32 | int64 [n], positions in tokens
     first_token: Array  # uint64 [V + 2], indices into suffix_array
-
-
-def search_table(shards: Iterable[DatastoreShard]) -> Array:
-    """Return the kernels' search table of the shards. The shards must outlive it."""
-    from ngramkit.kernels.suffix.search import shard_table
-
-    return shard_table([(s.tokens, s.suffix_array, s.first_token) for s in shards])
 
 
 class Datastore(Artifact):

@@ -21,7 +21,7 @@ from ngramkit.evaluate.leakage import leaked_share, without_leaks
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.replay_loop import draft_chain, replay_drafter, replay_turn
 from ngramkit.evaluate.statistics import Reliability
-from ngramkit.formats.datastore import search_table
+from ngramkit.kernels.suffix.search import shard_table
 
 EOS = 0
 
@@ -182,7 +182,7 @@ def test_an_answer_that_stands_in_the_corpus_is_found(token_store, tmp_path):
     documents = [random.integers(1, 50, 100).tolist() for _ in range(3)]
     datastore = build_datastore(token_store(documents, 50), tmp_path / "d")
     copied, fresh = ids(*documents[1][10:90]), ids(*random.integers(1, 50, 80).tolist())
-    shards = search_table(datastore.shards)
+    shards = shard_table(datastore.shards)
     assert leaked_share(copied, shards) == 1
     assert leaked_share(fresh, shards) == 0
     assert leaked_share(copied[:20], shards) == 0  # too short to tell

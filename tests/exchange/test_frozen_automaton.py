@@ -139,7 +139,7 @@ def test_its_drafts_are_those_of_the_automaton_drafter(
     assert (matched, drafted if matched >= minimum else None) == _expected(
         recycling.first_match_in_corpus(shards, context, 64, width, V, 1), minimum
     )
-    table = shard_table([(s.tokens, s.suffix_array, s.first_token) for s in store.shards])
+    table = shard_table(store.shards)
     ours, copied = first_match_in_corpus(table, np.array(context, np.int32), 64, 1, width, 1)
     assert _expected((ours, copied.tolist()), minimum) == _expected((matched, drafted), minimum)
     drafter = Automaton([store], options=AutomatonOptions(threshold=minimum, bias=0, width=width))

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from ngramkit.formats.datastore import DatastoreShard, search_table
+from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.query import MAX_QUERY_TOKENS, spans_of, top_continuations
 from ngramkit.kernels.rest import match_longest_then_shorter
+from ngramkit.kernels.suffix.search import shard_table
 from ngramkit.kernels.suffix.sort import sort_shard
 
 TEXT = st.lists(st.integers(0, 3), max_size=40)
@@ -31,7 +32,7 @@ def test_the_same_as_the_drafters_kernel(held, phrase, top, eos):
 
     def drafted(most):
         context = np.array(phrase, np.int32)
-        return match_longest_then_shorter(search_table(shards), context, size, top, rules, most)
+        return match_longest_then_shorter(shard_table(shards), context, size, top, rules, most)
 
     if not count:
         assert not phrase or drafted(0)[1] < size
