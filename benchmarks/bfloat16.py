@@ -35,7 +35,10 @@ def rows() -> Iterator[Row]:
         for name in NAMES:
             gaps = [
                 gap_where_different(
-                    model, prompt, wanted, decoder.complete(prompt, drafters.make(name)).token_ids
+                    model,
+                    prompt,
+                    wanted,
+                    decoder.decode(decoder.request(prompt), drafters.make(name)).token_ids,
                 )
                 for prompt, wanted in pairs
             ]

@@ -73,7 +73,8 @@ def compared(
     }
 
     def ours(name: str) -> float:
-        latest[name] = (alone if name == NONE else decoder).complete(prompt, drafters.make(name))
+        side = alone if name == NONE else decoder
+        latest[name] = side.decode(side.request(prompt), drafters.make(name))
         return latest[name].seconds
 
     latest: dict[str, Decoded] = {}

@@ -25,7 +25,7 @@ from ngramkit.default_artifacts import select_default_artifacts
 from ngramkit.drafters.asked import AskedDrafter
 from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.create import make_drafter, require_kind
-from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, drafter_options
+from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, PastUse, Sources, given_sources
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.formats.artifact import Artifact
@@ -131,12 +131,10 @@ class DrafterChoice:
 
     def with_default(self, option: str, value: Any) -> DrafterChoice:
         """Return the choice with an option set, unless it was given or is unknown."""
-        if self.made is not None or option in self.spec.options:
+        name, given = self.spec.name, self.spec.options
+        if self.made is not None or option in given or not hasattr(DRAFTERS[name].options, option):
             return self
-        if option not in {declared.name for declared in drafter_options(self.spec.name)}:
-            return self
-        options = {**self.spec.options, option: value}
-        return replace(self, spec=DrafterSpec(self.spec.name, options))
+        return replace(self, spec=DrafterSpec(name, {**given, option: value}))
 
     def __repr__(self) -> str:
         return f"<DrafterChoice {self.label} over {join_some(self.names) or 'the live context'}>"

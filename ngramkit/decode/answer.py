@@ -14,11 +14,13 @@ from ngramkit.basics.errors import UsageError, require_list
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.choose import DrafterChoice
+from ngramkit.corpus.chat import Message
 from ngramkit.decode.options import DecodeOptions, Show
 from ngramkit.decode.pending import load_decoder, open_pending_model
 from ngramkit.decode.prompts import (
+    chat_ids,
     choose_chat_template,
-    prompt_ids,
+    first_messages,
     require_fits,
     require_prompt,
 )
@@ -170,8 +172,13 @@ def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
         require_prompt(prompt)
     pending = open_pending_model(options)
     tokenizer = pending.tokenizer
-    template = choose_chat_template(options, tokenizer)
-    prompt_tokens = [prompt_ids(tokenizer, template, each, options.system) for each in prompts]
+    if options.chat_template is None:
+        template = None
+        prompt_tokens = [tokenizer.encode_prompt(prompt) for prompt in prompts]
+    else:
+        template = choose_chat_template(options, tokenizer)
+        turns = [[*first_messages(options.system), Message("user", prompt)] for prompt in prompts]
+        prompt_tokens = [chat_ids(tokenizer, template, turn) for turn in turns]
     for tokens in prompt_tokens:  # fail before loading the model
         require_fits(tokens, pending.name, pending.context)
     decoder, choice = load_decoder(pending)
@@ -258,6 +265,6 @@ def write(
     def sink(token: int, drafted: bool) -> None:
         put(stream.push(token), drafted)
 
-    run = decoder.complete(prompt, drafter, sink, verifier)
+    run = decoder.decode(decoder.request(prompt), drafter, sink, verifier)
     put(stream.flush(), False)
     return "".join(pieces), run

@@ -125,7 +125,7 @@ def compare(
     warm_up(decoder, prompt, make_drafter())
     warm_up(alone, prompt, NoDraft())
     if plain is not None:
-        short = decoder.with_options(max_new_tokens=WARM_UP_TOKENS)
+        short = replace(decoder, options=replace(decoder.options, max_new_tokens=WARM_UP_TOKENS))
         answer_by(GENERATE, plain)(short, prompt[-WARM_UP_TOKENS:])
     written: list[Decoded] = []
 
@@ -144,8 +144,8 @@ def compare(
                 drafted, baseline = in_lockstep(runs, beside)
             generated = written.pop() if written else None
         else:
-            baseline = _require_finished(alone.complete(prompt, NoDraft()))
-            drafted = _require_finished(decoder.complete(prompt, drafter))
+            baseline = _require_finished(alone.decode(alone.request(prompt), NoDraft()))
+            drafted = _require_finished(decoder.decode(decoder.request(prompt), drafter))
             generated = None if plain is None else answer_by(GENERATE, plain)(decoder, prompt)
         comparisons.append(Comparison(drafted, baseline, generate=generated))
         if time.perf_counter() - started > ENOUGH_SECONDS:
@@ -169,8 +169,9 @@ def warm_up(decoder: Decoder, prompt: TokenArray, drafter: Drafter) -> None:
     """Write a few tokens, so that imports and kernels are not measured."""
     if decoder.is_auto and not isinstance(drafter, NoDraft):
         compile_kernels()
-    short = decoder.with_options(max_new_tokens=WARM_UP_TOKENS, stop=())
-    _require_finished(short.complete(prompt[-WARM_UP_TOKENS:], drafter))
+    short = replace(decoder.options, max_new_tokens=WARM_UP_TOKENS, stop=())
+    decoder = replace(decoder, options=short)
+    _require_finished(decoder.decode(decoder.request(prompt[-WARM_UP_TOKENS:]), drafter))
 
 
 def in_lockstep(

@@ -120,9 +120,7 @@ class Conversation:
                     option=(name, "prompt"),
                 )
         pending = open_pending_model(options)
-        template = choose_chat_template(options, pending.tokenizer)
-        assert template is not None  # options.chat
-        self.template = template
+        self.template = choose_chat_template(options, pending.tokenizer)
         self._decoder, self.drafter = load_decoder(pending)
         self.model = self._decoder.model
         self.system = options.system

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -14,7 +13,7 @@ from ngramkit.budget.costs import MAX_NODES
 from ngramkit.budget.profile import Profile
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
 from ngramkit.decode.ends import StopStrings
-from ngramkit.decode.generation import choice_and_stop_of, either_ends
+from ngramkit.decode.generation import applied_settings, choice_and_stop_of, either_ends
 from ngramkit.decode.kept_costs import keep_costs, learnt_costs, profile_file
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run, decode
@@ -78,29 +77,12 @@ class Decoder:
     def shown_budget(self) -> int | str:
         return "auto" if self.is_auto else self.budget
 
-    def with_options(self, **changes: Any) -> Decoder:
-        return replace(self, options=replace(self.options, **changes))
-
     def numbered(self, number: int) -> Decoder:
-        return self.with_options(seed=(self.options.seed + number) & MAX_SEED)
+        seed = (self.options.seed + number) & MAX_SEED
+        return replace(self, options=replace(self.options, seed=seed))
 
     def undrafted(self) -> Decoder:
         return replace(self, is_auto=False, profile=None, references=())
-
-    def complete(
-        self,
-        prompt: TokenArray,
-        drafter: Drafter,
-        sink: Sink | None = None,
-        verifier: Verifier | None = None,
-    ) -> Decoded:
-        """Decode a continuation of the prompt, int32[n].
-
-        `sink` gets each token and whether it was drafted. `verifier` holds the beginning of the
-        prompt. Ctrl-C ends the answer. Raises UsageError for an empty prompt, InputError for one
-        that is too long or has an unknown id.
-        """
-        return self.decode(self.request(prompt), drafter, sink, verifier)
 
     def decode(
         self,
@@ -109,11 +91,17 @@ class Decoder:
         sink: Sink | None = None,
         verifier: Verifier | None = None,
     ) -> Decoded:
+        """Decode a request until an end or Ctrl-C.
+
+        `sink` gets each token and whether it was drafted. `verifier` holds the beginning of the
+        prompt.
+        """
         with packed_weights_of(self.model.model):
             if self.options.specache is not None:
                 return self._decode_with(self.options.specache, request, drafter, sink)
             request = self._budgeted(request, drafter)
-            run = decode(verifier or self._open(request), drafter, request, sink)
+            verifier = verifier or open_verifier(self.model.model, self.verify, room=request.room)
+            run = decode(verifier, drafter, request, sink)
             if request.auto is not None:
                 keep_costs(self.model.model, self.verify, request.auto.costs)
             return run
@@ -136,13 +124,19 @@ class Decoder:
 
     def start(self, request: Request, drafter: Drafter) -> Run:
         request = self._budgeted(request, drafter)
-        return Run(self._open(request), drafter, request)
+        verifier = open_verifier(self.model.model, self.verify, room=request.room)
+        return Run(verifier, drafter, request)
 
     def open(self, prompt: TokenArray) -> ResumableVerifier:
         """Open a verifier with room for the prompt, int32[n], its answer and one draft."""
-        return self._open(self.request(prompt))
+        return open_verifier(self.model.model, self.verify, room=self.request(prompt).room)
 
     def request(self, prompt: TokenArray) -> Request:
+        """Return the request to continue the prompt, int32[n].
+
+        Raises UsageError for an empty prompt, InputError for one that is too long or has an unknown
+        id.
+        """
         model, options = self.model, self.options
         require_fits(prompt, model.name, model.context, model.vocabulary)
         request = Request(
@@ -153,17 +147,17 @@ class Decoder:
             context=model.context,
             references=self.references,
         )
-        choice, stop = choice_and_stop_of(
-            model, prompt, options.sampling, max_length=len(prompt) + request.longest
-        )
+        sampling = options.sampling
+        if not sampling.greedy or applied_settings(model, sampling):
+            choice, stop = choice_and_stop_of(
+                model, prompt, sampling, max_length=len(prompt) + request.longest
+            )
+            request = replace(request, choice=choice, stop=stop)
         if options.stop:
-            strings = StopStrings(model.tokenizer.backend, prompt, options.stop).completed_by
-            stop = strings if stop is None else either_ends(stop, strings)
-        return replace(request, choice=choice, stop=stop)
-
-    def _open(self, request: Request) -> ResumableVerifier:
-        room = len(request.prompt) + request.longest + self.budget
-        return open_verifier(self.model.model, self.verify, room=room)
+            stop = StopStrings(model.tokenizer.backend, prompt, options.stop).completed_by
+            either = stop if request.stop is None else either_ends(request.stop, stop)
+            request = replace(request, stop=either)
+        return request
 
     @property
     def threads(self) -> PassThreads | None:

@@ -25,7 +25,6 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.decode.base import Choice, Stop
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.sampling import (
-    GreedyChoice,
     ProcessedChoice,
     Sampling,
     Seeded,
@@ -193,9 +192,7 @@ def _hand_over(
 def choice_and_stop_of(
     model: LanguageModel, prompt: TokenArray, sampling: Sampling, *, max_length: int
 ) -> tuple[Choice, Stop | None]:
-    """Return the choice of tokens after the prompt, int32[n], and further criteria."""
-    if sampling.greedy and not applied_settings(model, sampling):
-        return GreedyChoice(), None
+    """Return the choice of tokens after the prompt, int32[n], by transformers, and criteria."""
     options = generate_options(model, sampling, max_length=max_length)
     ids, processors, criteria, config = prepare_call(model, prompt, options)
     others = ends_of(criteria, config).others

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ import torch
 
 from ngramkit.decode.base import ResumableVerifier
 from ngramkit.decode.cache import InPlaceCache
-from ngramkit.decode.load import context_of
 from ngramkit.drafters.base import DraftTree, TokenArray
 
 LENGTH_BEFORE_SCALING = "original_max_position_embeddings"
@@ -45,17 +44,6 @@ class LengthLimits:
 
     def is_dynamic(self, length: int) -> bool:
         return self.dynamic is not None and length > self.dynamic
-
-
-def length_limits_of(model: Any, room: int) -> LengthLimits:
-    """Return the limits of a model in a request of `room` tokens.
-
-    Learned positions end with the context.
-    """
-    limits, context = rope_limits(model.config.get_text_config()), context_of(model)
-    if context is None or room <= context:
-        return limits
-    return replace(limits, lengths=tuple(sorted({*limits.lengths, context})))
 
 
 def rope_limits(config: Any) -> LengthLimits:

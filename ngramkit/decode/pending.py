@@ -12,6 +12,7 @@ from ngramkit.choose import DrafterChoice, choose
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.reference_files import open_references
+from ngramkit.drafters.references import NO_REFERENCES
 
 if TYPE_CHECKING:
     from ngramkit.decode.decoder import Decoder
@@ -81,7 +82,9 @@ def open_pending_model(options: DecodeOptions) -> PendingModel:
 def load_decoder(pending: PendingModel) -> tuple[Decoder, DrafterChoice]:
     """Choose the drafter and load the model, in this order. A SpeCache needs no drafter."""
     options = pending.options
-    references = open_references(options.references, pending.tokenizer, options.reporter)
+    references = NO_REFERENCES
+    if len(options.references):
+        references = open_references(options.references, pending.tokenizer, options.reporter)
     drafter = options.drafter or (None if options.cache is None else "none")
     choice = choose(
         drafter, pending.tokenizer.record, options.sources(), options.reporter, pending.load

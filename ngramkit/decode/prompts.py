@@ -21,15 +21,14 @@ def require_prompt(prompt: Any) -> None:
         )
 
 
-def choose_chat_template(options: DecodeOptions, tokenizer: TextTokenizer) -> Template | None:
-    """Return the template that wraps prompts; None: they are used as they are.
+def choose_chat_template(options: DecodeOptions, tokenizer: TextTokenizer) -> Template:
+    """Return the template of a conversation.
 
     Raises UsageError if no template was named and none is known for the model.
     """
-    if options.chat_template is None:
-        return None
-    template = find_template(options.chat_template, tokenizer)
-    if options.chat_template == AUTO and template.name == "none":
+    name = options.template or AUTO
+    template = find_template(name, tokenizer)
+    if name == AUTO and template.name == "none":
         raise UsageError(
             f"cannot hold a conversation with {tokenizer.record.id}: it only continues texts",
             "leave out chat, or use another model",
@@ -42,15 +41,6 @@ def choose_chat_template(options: DecodeOptions, tokenizer: TextTokenizer) -> Te
 def first_messages(system: str | None) -> list[Message]:
     """Return the messages before the first turn."""
     return [Message("system", system)] if system else []
-
-
-def prompt_ids(
-    tokenizer: TextTokenizer, template: Template | None, prompt: str, system: str | None
-) -> TokenArray:
-    """Encode a prompt, with a template as a user's turn: int32[n]."""
-    if template is None:
-        return tokenizer.encode_prompt(prompt)
-    return chat_ids(tokenizer, template, [*first_messages(system), Message("user", prompt)])
 
 
 def chat_ids(

@@ -11,7 +11,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import counted
 from ngramkit.basics.untrusted import read_given
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
+from ngramkit.drafters.references import ReferenceTexts
 
 Reference = str | Path | Sequence[int]  # text, a text file, or token ids
 MAX_REFERENCE_FILE_BYTES = 4 << 20  # encoding takes 30 times as much memory
@@ -24,8 +24,6 @@ def open_references(
 
     Raises InputError for a file that is not readable text, UsageError for an empty text.
     """
-    if not len(references):
-        return NO_REFERENCES
     texts = ReferenceTexts([_reference_ids(each, tokenizer) for each in references])
     count = counted(len(texts), "reference")
     reporter.note(f"drafting from {count} too, {texts.tokens:,} tokens")

@@ -31,3 +31,8 @@ class Request:
         if self.context is not None:
             room = min(room, self.context - len(self.prompt))
         return room
+
+    @property
+    def room(self) -> int:
+        """The tokens of prompt, output and one draft."""
+        return len(self.prompt) + self.longest + self.budget

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,8 @@ import transformers
 from ngramkit.basics.errors import InputError
 from ngramkit.decode.base import ResumableVerifier
 from ngramkit.decode.cache import InPlaceCache, is_recurrent
-from ngramkit.decode.length_limits import LengthLimitVerifier, length_limits_of
+from ngramkit.decode.length_limits import LengthLimitVerifier, rope_limits
+from ngramkit.decode.load import context_of
 from ngramkit.decode.placement import require_mode
 from ngramkit.decode.probe import is_probed, is_verifier_exact
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
@@ -24,13 +26,16 @@ VERIFIERS: dict[str, type[TreeVerifier | BatchVerifier]] = {
 }
 
 
-def open_verifier(model: Any, mode: str | None = None, *, room: int) -> ResumableVerifier:
+def open_verifier(model: Any, mode: str, *, room: int) -> ResumableVerifier:
     """Return a verifier for one request of a transformers causal LM.
 
-    `room` is the number of tokens (prompt, answer, one draft) to allocate at first.
+    `mode` is one of `verify_mode`. `room` is the number of tokens (prompt, answer, one draft) to
+    allocate at first.
     """
-    verifier = VERIFIERS[verify_mode(model, mode)](model, room=room)
-    limits = length_limits_of(model, room)
+    verifier = VERIFIERS[mode](model, room=room)
+    limits, context = rope_limits(model.config.get_text_config()), context_of(model)
+    if context is not None and room > context:  # learned positions end with it
+        limits = replace(limits, lengths=tuple(sorted({*limits.lengths, context})))
     return LengthLimitVerifier(verifier, model, limits) if limits.lengths else verifier
 
 

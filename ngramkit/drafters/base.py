@@ -220,8 +220,8 @@ class LiveContext:
 
     def __init__(self, prompt: TokenArray) -> None:
         self._tokens = np.empty(2 * len(prompt), np.int32)
-        self.length = 0
-        self.append(prompt)
+        self._tokens[: len(prompt)] = prompt
+        self.length = len(prompt)
 
     @property
     def tokens(self) -> TokenArray:

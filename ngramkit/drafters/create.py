@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ngramkit.basics.arguments import check_type
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.kinds import KIND_OF_ROLE, TABLES, a_kind
-from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options
+from ngramkit.drafters.registry import DRAFTERS, drafter_entry
 from ngramkit.drafters.sources import Given, Sources, given_sources
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.formats.tokenizer_record import record_of
@@ -56,7 +56,7 @@ def load_drafter(
         spec = DrafterSpec.parse(name)
         name, options = spec.name, {**spec.options, **options}
     entry = drafter_entry(name)
-    takes = [option.name for option in drafter_options(name)]
+    takes = [option.name for option in entry.options.listed()]
     for option in options:
         if option not in takes:
             known = f"{name} has the options {', '.join(takes)}" if takes else f"{name} has none"

@@ -185,10 +185,6 @@ def drafters(name: str | None = None) -> Rows[AboutDrafter]:
     )
 
 
-def drafter_options(name: str) -> list[DrafterOption]:
-    return drafter_entry(name).options.listed()
-
-
 class NoDraft(BaseDrafter):
     def start(self, prompt: TokenArray) -> None:
         """Do nothing."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ngramkit.basics.errors import UsageError, hint_for_unknown
-from ngramkit.drafters.registry import drafter_entry, drafter_options
+from ngramkit.drafters.registry import drafter_entry
 
 MAX_BUDGET = 4096  # nodes of a draft; attention costs grow with the square
 
@@ -25,10 +25,10 @@ class DrafterSpec:
         DrafterSpec(name='rest', options={'max_match': 8})
         """
         name, colon, rest = text.partition(":")
-        drafter_entry(name)
+        entry = drafter_entry(name)
         if not colon:
             return cls(name)
-        takes = {option.name: option for option in drafter_options(name)}
+        takes = {option.name: option for option in entry.options.listed()}
         options: dict[str, Any] = {}
         for part in rest.split(","):
             key, equals, value = part.partition("=")

@@ -107,7 +107,8 @@ class Bench:
         if contestant.answer is None:
             warm_up(contestant.decoder_of(self.decoder), prompt, contestant.make(False))
         else:
-            contestant.answer(self.decoder.with_options(max_new_tokens=WARM_UP_TOKENS), prompt)
+            short = replace(self.decoder.options, max_new_tokens=WARM_UP_TOKENS)
+            contestant.answer(replace(self.decoder, options=short), prompt)
 
     def _answer(
         self, contestant: Contestant, drafter: Drafter, index: int, question: Question
@@ -117,7 +118,7 @@ class Bench:
         decoder = contestant.decoder_of(self.decoder.numbered(index))
         for prompt in self.conversation(question, turns):
             if contestant.answer is None:
-                decoded = decoder.complete(prompt, drafter)
+                decoded = decoder.decode(decoder.request(prompt), drafter)
             else:
                 decoded = contestant.answer(decoder, prompt)
             if decoded.ended_by == "interrupt":

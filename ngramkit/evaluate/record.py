@@ -207,12 +207,12 @@ def _record_answer(
     turns: list[TurnRun] = []
     answered: list[RequestRows] = []
     for prompt in bench.conversation(question, turns):
-        longest = bench.decoder.request(prompt).longest
-        about = About(str(question.id), question.category, len(turns), name, longest)
+        asked = bench.decoder.request(prompt)
+        about = About(str(question.id), question.category, len(turns), name, asked.longest)
         request = requests.setdefault(prompt.tobytes(), RequestRows(about, prompt, NO_TOKENS))
         request.about = about
         verifier = RecordingVerifier(bench.decoder.open(prompt), request)
-        decoded = bench.decoder.complete(prompt, drafter, verifier=verifier)
+        decoded = bench.decoder.decode(asked, drafter, verifier=verifier)
         if decoded.ended_by == "interrupt":
             raise KeyboardInterrupt
         request.answer = decoded.token_ids

@@ -23,14 +23,15 @@ from ngramkit.drafters.registry import NoDraft
 def test_what_is_written_does_not_change(model, budget, verify):
     prompt = np.array([3, 14, 15, 92, 65], np.int32)
     options = DecodeOptions(budget=6, max_new_tokens=30)
-    plain = Decoder.settle(model, options).complete(prompt, NoDraft())
+    alone = Decoder.settle(model, options)
+    plain = alone.decode(alone.request(prompt), NoDraft())
     options = DecodeOptions(budget=budget, verify=verify, max_new_tokens=30)
     decoder = Decoder.settle(model, options)
     assert (decoder.is_auto, decoder.shown_budget) == (True, "auto")
     for seed in range(4):
         drafter = NoisyOracle(plain.token_ids, 4096, seed)
         drafter.draft = scored_draft(drafter.draft)
-        run = decoder.complete(prompt, drafter)
+        run = decoder.decode(decoder.request(prompt), drafter)
         assert run.token_ids.tolist() == plain.token_ids.tolist()
         assert drafter.accepted == plain.token_ids.tolist()
 
@@ -39,12 +40,13 @@ def test_a_seed_gives_the_same_text_whatever_is_drafted(model):
     """One random number is drawn for each token that is written, none for what was left out."""
     prompt = np.array([3, 14, 15], np.int32)
     options = DecodeOptions(budget=1, max_new_tokens=30, temperature=1.0, seed=5)
-    plain = Decoder.settle(model, options).complete(prompt, NoDraft())
+    alone = Decoder.settle(model, options)
+    plain = alone.decode(alone.request(prompt), NoDraft())
     for budget in (1, 3, 12, "auto"):
         decoder = Decoder.settle(model, replace(options, budget=budget))
         drafter = NoisyOracle(plain.token_ids, 4096, seed=7)
         drafter.draft = scored_draft(drafter.draft)
-        run = decoder.complete(prompt, drafter)
+        run = decoder.decode(decoder.request(prompt), drafter)
         assert run.token_ids.tolist() == plain.token_ids.tolist()
         assert budget in (1, "auto") or run.passes < plain.passes
 

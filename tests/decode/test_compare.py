@@ -98,7 +98,7 @@ def test_ctrl_c_is_raised_and_drafters_are_told():
 def test_a_comparison_is_of_one_round_and_of_the_same_text(demo):
     task = Decoder.settle(demo, DecodeOptions(budget=4, max_new_tokens=12))
     prompt = np.arange(20, 28, dtype=np.int32)
-    text = task.undrafted().complete(prompt, NoDraft()).token_ids
+    text = task.undrafted().decode(task.request(prompt), NoDraft()).token_ids
     found = compare(task, prompt, lambda: NoisyOracle(text, 4096, seed=0), rounds=2)
     assert found.identical
     assert found.baseline.passes == 11

@@ -53,7 +53,8 @@ def alone(model, conversation, messages, **sampling):
     """What the model writes to the same prompt with an empty memory and no drafts."""
     prompt = chat_ids(model.tokenizer, conversation.template, messages)
     options = DecodeOptions(budget=1, max_new_tokens=16, **sampling)
-    return Decoder.settle(model, options).complete(prompt, NoDraft())
+    decoder = Decoder.settle(model, options)
+    return decoder.decode(decoder.request(prompt), NoDraft())
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -70,7 +70,8 @@ def generated(model, prompt, **options):
 
 def drafted(model, prompt, answer, **options):
     options = DecodeOptions(model, max_new_tokens=NEW, budget=6, **options)
-    run = Decoder.settle(model, options).complete(prompt, NoisyOracle(answer, VOCABULARY))
+    decoder = Decoder.settle(model, options)
+    run = decoder.decode(decoder.request(prompt), NoisyOracle(answer, VOCABULARY))
     assert run.passes < len(run.token_ids) - 1 or len(run.token_ids) < 4
     return run.token_ids.tolist()
 

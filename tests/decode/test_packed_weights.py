@@ -204,7 +204,7 @@ def test_decoding_leaves_the_weights_packed():
     model.model.register_forward_hook(lambda *_: seen.append(head.trusted))
     task = Decoder.settle(model, DecodeOptions(budget=4, max_new_tokens=8))
     seen.clear()
-    task.complete(np.arange(1, 9, dtype=np.int32), NoDraft())
+    task.decode(task.request(np.arange(1, 9, dtype=np.int32)), NoDraft())
     assert not linears(model.model)
     assert set(seen) == {True}
     assert not head.trusted

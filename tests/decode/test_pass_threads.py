@@ -145,7 +145,7 @@ def test_runs_are_the_same_and_leave_torch_its_threads(monkeypatch, four, demo):
     monkeypatch.setattr(decoder, "process_threads", lambda: four.threads)
     task = Decoder.settle(demo, DecodeOptions(max_new_tokens=6))
     prompt = np.arange(20, 28, dtype=np.int32)
-    text = task.undrafted().complete(prompt, NoDraft()).token_ids
+    text = task.undrafted().decode(task.request(prompt), NoDraft()).token_ids
     four.machine, four.at = BUSY, 100.0
     found = compare(task, prompt, lambda: NoisyOracle(text, 4096, seed=0), rounds=2)
     assert found.identical

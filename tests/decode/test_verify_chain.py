@@ -55,7 +55,7 @@ def test_such_models_are_given_chains_and_rows_where_asked(name):
     model = tiny_model(name)
     assert is_recurrent(model)
     assert verify_mode(model) == verify_mode(model, "tree") == "chain"
-    assert type(open_verifier(model, room=8)) is ChainVerifier
+    assert type(open_verifier(model, "chain", room=8)) is ChainVerifier
     assert type(open_verifier(model, "batch", room=8)) is BatchVerifier
 
 
@@ -185,7 +185,8 @@ def test_turns_of_a_conversation_go_on_from_the_states(tokenizer, name):
     for turn, text in enumerate(("def main(", "and again: def main(", "once more")):
         messages = [*made.messages, Message("user", text)]
         reply = made.ask(text)
-        expected = task.complete(chat_ids(tokenizer, made.template, messages), NoDraft())
+        request = task.request(chat_ids(tokenizer, made.template, messages))
+        expected = task.decode(request, NoDraft())
         np.testing.assert_array_equal(reply.run.token_ids, expected.token_ids)
         assert (reply.held > 0) == (turn > 0)
 

@@ -22,7 +22,7 @@ def run(model, reference, seed, mode, **options):
     drafter = NoisyOracle(reference.answer, VOCABULARY, seed)
     request = Request(reference.prompt, 12, (1, 4, 24)[seed % 3], eos=frozenset({0}), **options)
     # Little room, so that the cache has to grow on the way.
-    verifier = open_verifier(model, mode, room=len(reference.prompt) + 2)
+    verifier = open_verifier(model, verify_mode(model, mode), room=len(reference.prompt) + 2)
     return decode(verifier, drafter, request)
 
 
@@ -67,7 +67,7 @@ def test_a_model_that_takes_no_mask_is_given_rows_and_that_is_said(caplog):
     model = tiny_model("bloom")
     assert verify_mode(model, "tree") == "batch"
     assert "bloom cannot verify a draft as a tree" in caplog.text
-    assert isinstance(open_verifier(model, room=8), VERIFIERS["batch"])
+    assert isinstance(open_verifier(model, verify_mode(model), room=8), VERIFIERS["batch"])
 
 
 def test_a_model_without_attention_is_refused():

@@ -8,7 +8,7 @@ from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.options import MAX_DEPTH, MAX_OCCURRENCES, RestOptions
-from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options
+from ngramkit.drafters.registry import DRAFTERS, drafter_entry
 from ngramkit.drafters.rest import Rest
 from ngramkit.kernels.blend.counts import MAX_READ_OCCURRENCES
 from ngramkit.kernels.suffix.draft_tree import MAX_DEPTHS
@@ -75,24 +75,24 @@ def test_options_are_the_constructors_own():
         home = resolve_name(entry.home)
         parameters = inspect.signature(home).parameters
         assert set(entry.sources) <= set(parameters), name
-        for option in drafter_options(name):
+        for option in drafter_entry(name).options.listed():
             option.check(option.default)
             assert option.help
-    rest = {option.name: option for option in drafter_options("rest")}
+    rest = {option.name: option for option in drafter_entry("rest").options.listed()}
     assert list(rest) == ["max_match", "min_match", "continuation"]
     assert rest["continuation"].bounds == "1 to 31"
     assert rest["max_match"].bounds == "at least 1"
-    assert drafter_options("cacheback")[2].bounds == "1 to 1,073,741,824"
+    assert drafter_entry("cacheback").options.listed()[2].bounds == "1 to 1,073,741,824"
     assert (rest["max_match"].type, rest["max_match"].default) == (int, 16)
-    assert drafter_options("none") == []
+    assert drafter_entry("none").options.listed() == []
     assert (MAX_DEPTH, MAX_OCCURRENCES) == (MAX_DEPTHS - 1, MAX_READ_OCCURRENCES)
 
 
 def test_an_options_text_is_read_as_its_type():
-    cacheback = {option.name: option for option in drafter_options("cacheback")}
+    cacheback = {option.name: option for option in drafter_entry("cacheback").options.listed()}
     assert cacheback["keep"].read("yes") is True
     assert cacheback["leaders"].read("77") == 77
-    least = {option.name: option for option in drafter_options("ssd")}["least_score"]
+    least = {option.name: option for option in drafter_entry("ssd").options.listed()}["least_score"]
     assert least.read("0.25") == 0.25
     for option, text in ((cacheback["keep"], "7"), (cacheback["leaders"], "x"), (least, "nan")):
         with pytest.raises(UsageError, match=f"{option.name} must be"):

@@ -129,13 +129,13 @@ def _spec_bench_agrees(path, result):
 
 
 def test_contestants_take_turns_and_the_first_one_changes(contest, folder, monkeypatch):
-    order, real = [], Decoder.complete
+    order, real = [], Decoder.decode
 
     def spying(task, prompt, drafter):
         order.append(type(drafter).__name__)
         return real(task, prompt, drafter)
 
-    monkeypatch.setattr(Decoder, "complete", spying)
+    monkeypatch.setattr(Decoder, "decode", spying)
     monkeypatch.setattr(compare, "warm_up", lambda *a: None)
     contest.run(Runs(folder, {}))
     none, ssd, context = "NoDraft", "Ssd", "Context"
@@ -146,7 +146,7 @@ def test_contestants_take_turns_and_the_first_one_changes(contest, folder, monke
 @pytest.mark.parametrize("ending", ["raised", "returned"])
 def test_an_interrupted_benchmark_goes_on(contest, whole, folder, monkeypatch, ending):
     monkeypatch.setattr(compare, "warm_up", lambda *a: None)
-    calls, real = [], Decoder.complete
+    calls, real = [], Decoder.decode
 
     def interrupted(*args):
         calls.append(1)
@@ -156,12 +156,12 @@ def test_an_interrupted_benchmark_goes_on(contest, whole, folder, monkeypatch, e
             raise KeyboardInterrupt
         return replace(real(*args), ended_by="interrupt")
 
-    monkeypatch.setattr(Decoder, "complete", interrupted)
+    monkeypatch.setattr(Decoder, "decode", interrupted)
     with pytest.raises(KeyboardInterrupt):
         contest.run(Runs(folder, {"x": (1,)}))
     with (folder / RUNS_FILE).open("a") as file:
         file.write('{"drafter": "ssd", "quest')
-    monkeypatch.setattr(Decoder, "complete", lambda *args: calls.append(2) or real(*args))
+    monkeypatch.setattr(Decoder, "decode", lambda *args: calls.append(2) or real(*args))
     runs = Runs(folder, {"x": [1]})
     known = len(runs.found)
     contest.run(runs)
@@ -172,7 +172,7 @@ def test_an_interrupted_benchmark_goes_on(contest, whole, folder, monkeypatch, e
         assert run.same_text(whole.found[key])
         assert run.tokens_per_pass == whole.found[key].tokens_per_pass
     assert Runs(folder, {"x": [1]}).found == runs.found
-    monkeypatch.setattr(Decoder, "complete", None)
+    monkeypatch.setattr(Decoder, "decode", None)
     contest.run(Runs(folder, {"x": [1]}))  # nothing is left to do
 
 
@@ -222,7 +222,8 @@ def test_replays_take_the_passes_that_were_recorded(contest, whole):
 
 
 def test_sampling_has_a_seed_per_question_and_the_same_text_for_all(model, contest, folder):
-    task = contest.decoder.with_options(temperature=1.0, seed=7)
+    sampled = replace(contest.decoder.options, temperature=1.0, seed=7)
+    task = replace(contest.decoder, options=sampled)
     twice = [Question(1, "a", ["def f("]), Question(2, "a", ["def f("])]
     sampled = Bench(task, contest.contestants[1:], twice, PLAIN)
     runs = Runs(folder, {})

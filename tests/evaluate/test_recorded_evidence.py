@@ -85,7 +85,7 @@ def test_the_command_s_help_names_the_size_of_its_passes():
 
 def live(model, drafter, turn, budget):
     task = Decoder.settle(model, DecodeOptions(budget=budget, max_new_tokens=TOKENS))
-    return task.complete(turn.prompt, drafter)
+    return task.decode(task.request(turn.prompt), drafter)
 
 
 def assert_same_request(one, other):
