@@ -177,7 +177,8 @@ def read_log(
                     skips.parts[COPIED_REQUEST] += 1
                 yield found
     skips.print(reporter, models.total())
-    _warn_of_several_models(models, reporter)
+    if len(models) > 1:
+        _warn_of_several_models(models, reporter)
     if not models and (skips.first or skips.not_selected):
         raise skips.no_request(wanted)
 

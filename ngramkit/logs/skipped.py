@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.progress import Reporter
@@ -14,16 +15,16 @@ from ngramkit.logs.request import SkippedRecord
 REASON_CHARS = 100
 
 
+@dataclass
 class SkipReport:
     """Counts by reason, and the first skipped record with its place."""
 
-    def __init__(self) -> None:
-        self.files: Counter[str] = Counter()
-        self.records: Counter[str] = Counter()
-        self.parts: Counter[str] = Counter()
-        self.not_selected = 0  # requests that `where` excludes
-        self.first: SkippedRecord | None = None
-        self._first_file_error: InputError | None = None
+    files: Counter[str] = field(default_factory=Counter)
+    records: Counter[str] = field(default_factory=Counter)
+    parts: Counter[str] = field(default_factory=Counter)
+    not_selected: int = 0  # requests that `where` excludes
+    first: SkippedRecord | None = None
+    _first_file_error: InputError | None = None
 
     def add(self, skipped: SkippedRecord) -> None:
         self.first = self.first or skipped

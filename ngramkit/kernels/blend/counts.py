@@ -19,6 +19,7 @@ from ngramkit.kernels.jit import part
 from ngramkit.kernels.packed_arguments import load_i64, unsigned_at
 from ngramkit.kernels.suffix.search import (
     SIZE as TEXT_SIZE,
+    TOKENS as TEXT_TOKENS,
     VOCABULARY,
     first_token_interval,
     narrow_interval,
@@ -175,27 +176,26 @@ class Live(NamedTuple):
 
 def new_live(vocabulary: int, capacity: int) -> Live:
     tokens = np.empty(capacity, np.int32)
+    shard = [tokens.ctypes.data, tokens.itemsize, 0, 0, 0, vocabulary, 0]
     return Live(
         tokens=tokens,
         previous=np.empty(capacity, np.int32),
         latest=np.full(vocabulary + 1, -1, np.int32),
         seen=np.empty(capacity, np.int32),
-        table=_shard_of(tokens, 0, vocabulary),
+        table=np.array([shard], np.int64),
     )
-
-
-def _shard_of(tokens: Array, size: int, vocabulary: int) -> Array:
-    return np.array([[tokens.ctypes.data, tokens.itemsize, 0, 0, 0, vocabulary, size]], np.int64)
 
 
 def grown_context(live: Live, capacity: int) -> Live:
     more = capacity - len(live.tokens)
     tokens = np.concatenate([live.tokens, np.empty(more, np.int32)])
+    table = live.table.copy()
+    table[0, TEXT_TOKENS] = tokens.ctypes.data
     return live._replace(
         tokens=tokens,
         previous=np.concatenate([live.previous, np.empty(more, np.int32)]),
         seen=np.concatenate([live.seen, np.empty(more, np.int32)]),
-        table=_shard_of(tokens, int(live.table[0, TEXT_SIZE]), len(live.latest) - 1),
+        table=table,
     )
 
 
