@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import Row, in_turns, timed
 from benchmarks._decoding import Drafters, Tokens, decoder_of, generate, held_out
 from ngramkit.budget.profile import Profile
-from ngramkit.decode.calibrate import measure
+from ngramkit.decode.calibrate import measure_best_rounds
 from ngramkit.decode.compare import warm_up
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.result import Decoded
@@ -51,7 +51,7 @@ def rows() -> Iterator[Row]:
     model = load_model("demo", device="cpu")
     with TemporaryDirectory() as folder:
         drafters = Drafters(model, Path(folder))
-        profile = measure(model, seconds=CALIBRATION)
+        profile = measure_best_rounds(model, seconds=CALIBRATION)
         times = Times()
         for prompt in held_out(model, PROMPTS):
             compared(model, drafters, prompt, profile, times)

@@ -20,7 +20,7 @@ from benchmarks._figures import write_figures
 from benchmarks.load import MODELS
 from ngramkit.budget.model_cost import ModelCost
 from ngramkit.budget.model_size import model_size
-from ngramkit.decode.calibrate import measure
+from ngramkit.decode.calibrate import measure_best_rounds
 from ngramkit.decode.load import LanguageModel, load_model
 
 NAME, CONTEXTS, SECONDS = "Qwen3-8B, dense", (512, 8192), 30.0
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="keep the figures")
     given = parser.parse_args()
     sizes = tuple(int(tokens) - 1 for tokens in TOKENS)
-    profile = measure(random_model(), sizes=sizes, contexts=CONTEXTS, seconds=SECONDS)
+    profile = measure_best_rounds(random_model(), sizes=sizes, contexts=CONTEXTS, seconds=SECONDS)
     formula = ModelCost(size=model_size(MODELS[NAME])).times(TOKENS.astype(float), 1, CONTEXTS[0])
     rows = [
         [f"context of {context:,} tokens, ms", *(f"{1e3 * each:.1f}" for each in seconds)]

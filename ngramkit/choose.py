@@ -169,10 +169,10 @@ def choose_drafter(
         artifacts, datastores=datastores, frozen_table=frozen_table, bigram=bigram,
         unigram=unigram, history=history, history_tokens=history_tokens, store=store,
     )  # fmt: skip
-    return choose(drafter, _tokenizer_record(tokenizer), sources, reporter, load_model)
+    return choose_from_sources(drafter, _tokenizer_record(tokenizer), sources, reporter, load_model)
 
 
-def choose(
+def choose_from_sources(
     drafter: Any,
     tokenizer: TokenizerRecord,
     sources: Sources,
@@ -192,12 +192,12 @@ def choose(
     if any(named.values()):
         by_role = _open_named(named, reporter)
     else:
-        by_role = _find_default_artifacts(spec.name, tokenizer, reporter, load_model)
-        _note_small(by_role, reporter)
+        by_role = _use_defaults_or_build(spec.name, tokenizer, reporter, load_model)
+        _note_small_or_partial(by_role, reporter)
     choice = DrafterChoice(asked.label, spec, tokenizer, by_role)
     for artifact in choice.opened:
         artifact.tokenizer.require(tokenizer, str(artifact.path))
-    _note_unused(spec.name, sources, reporter)
+    _note_unused_sources(spec.name, sources, reporter)
     if "past" in entry.sources and (past.path or past.grows or entry.required):
         if past.history(tokenizer) is None and past.path is not None:
             reporter.note(f"no history at {past.path} yet: no past requests")
@@ -226,7 +226,7 @@ def drafts_private_texts(sources: Sources, choices: Iterable[DrafterChoice]) -> 
     return sources.past.path is not None or any(each.manifest.private for each in opened)
 
 
-def _note_unused(drafter: str, sources: Sources, reporter: Reporter) -> None:
+def _note_unused_sources(drafter: str, sources: Sources, reporter: Reporter) -> None:
     if drafter == "none":  # the baseline shares the sources of other drafters
         return
     entry, past = DRAFTERS[drafter], sources.past
@@ -263,7 +263,7 @@ def _open_named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[
     return by_role
 
 
-def _find_default_artifacts(
+def _use_defaults_or_build(
     name: str,
     tokenizer: TokenizerRecord,
     reporter: Reporter,
@@ -295,7 +295,7 @@ def _find_default_artifacts(
     return {role: [artifact], **by_role}
 
 
-def _note_small(by_role: Mapping[str, Sequence[Artifact]], reporter: Reporter) -> None:
+def _note_small_or_partial(by_role: Mapping[str, Sequence[Artifact]], reporter: Reporter) -> None:
     """Report default artifacts of few tokens, or of a part of their corpus."""
     for artifact in (each for role in by_role for each in by_role[role]):
         manifest = artifact.manifest
@@ -323,17 +323,17 @@ def build_missing(
     """Build an artifact of `kind`, or raise ArtifactError with the command to run."""
     missing = f"no {kind} for {tokenizer.id} under {ARTIFACTS}/"
     if KINDS[kind].of_model:
-        return _read_off_model(kind, tokenizer, missing, reporter, load_model)
+        return _compute_table_if_quick(kind, tokenizer, missing, reporter, load_model)
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
 
     builders: Any = {"datastore": build_datastore, "frozen-table": build_frozen}
-    store = token_store_of(tokenizer, kind, reporter)
+    store = largest_whole_store_of(tokenizer, kind, reporter)
     if kind not in builders or (store is None and tokenizer.id != DEFAULT_MODEL):
-        raise ArtifactError(missing, f"run: {build_command(kind, tokenizer.id)}")
+        raise ArtifactError(missing, f"run: {command_to_build(kind, tokenizer.id)}")
     reporter.note(f"{missing}: building one from {CORPUS if store is None else store.path}")
     if store is None:
-        store = _stdlib_store(reporter)
+        store = _tokenize_stdlib(reporter)
     corpus = corpus_name(store.manifest.corpus, store.path.name)
     selection = selection_name(store.manifest.corpus)
     place = default_place(corpus, selection, tokenizer.id, kind, folder=AUTOMATIC)
@@ -356,7 +356,7 @@ def _without_output_hints(place: Path) -> Iterator[None]:
         raise
 
 
-def build_command(kind: str, model: str) -> str:
+def command_to_build(kind: str, model: str) -> str:
     """Return the command that builds an artifact; MODEL for a folder that has no weights."""
     corpus = "" if KINDS[kind].of_model else "--corpus CORPUS --model "
     folder = Path(model)
@@ -365,7 +365,9 @@ def build_command(kind: str, model: str) -> str:
     return f"ngramkit {KINDS[kind].command} {corpus}{model}"
 
 
-def token_store_of(tokenizer: TokenizerRecord, kind: str, reporter: Reporter) -> TokenStore | None:
+def largest_whole_store_of(
+    tokenizer: TokenizerRecord, kind: str, reporter: Reporter
+) -> TokenStore | None:
     """Return the largest matching token store; report partial ones, probably trials."""
     fitting = []
     for folder in artifacts_in(ARTIFACTS):
@@ -386,7 +388,7 @@ def token_store_of(tokenizer: TokenizerRecord, kind: str, reporter: Reporter) ->
     return TokenStore.open(max(fitting)[1]) if fitting else None
 
 
-def _stdlib_store(reporter: Reporter) -> TokenStore:
+def _tokenize_stdlib(reporter: Reporter) -> TokenStore:
     from ngramkit.builders.tokens import tokenize
     from ngramkit.corpus.open import open_corpus
 
@@ -395,7 +397,7 @@ def _stdlib_store(reporter: Reporter) -> TokenStore:
         return tokenize(open_corpus(CORPUS), DEFAULT_MODEL, place, reporter=reporter, force=True)
 
 
-def _read_off_model(
+def _compute_table_if_quick(
     kind: str,
     tokenizer: TokenizerRecord,
     missing: str,
@@ -406,7 +408,7 @@ def _read_off_model(
     source = Path(resolve_model(tokenizer.id))
     weights = sum(file.stat().st_size for file in source.glob("*.safetensors"))
     if load_model is None or not 0 < weights * tokenizer.vocabulary <= MAX_MODEL_WORK.get(kind, 0):
-        raise ArtifactError(missing, f"run: {build_command(kind, tokenizer.id)}")
+        raise ArtifactError(missing, f"run: {command_to_build(kind, tokenizer.id)}")
     reporter.note(f"{missing}: computing one from the model")
     model = load_model()
     from ngramkit.builders.model_bigram import build_model_bigram

@@ -45,11 +45,11 @@ def select_default_artifacts(
     for role, fitting in by_role.items():
         merges: list[tuple[Path, list[Any]]] = []  # with the corpora of their parts
         for path, manifest in sorted(
-            fitting, key=lambda pair: _preference(pair[0], pair[1], tokenizer.id)
+            fitting, key=lambda pair: _rank_own_then_largest(pair[0], pair[1], tokenizer.id)
         ):
             key = manifest.corpus_key if manifest.corpus else None
             twin = corpora.get(key) if key else None
-            whole = wholes.setdefault((role, _whole_build(manifest)), (path, manifest))
+            whole = wholes.setdefault((role, _unpruned_build(manifest)), (path, manifest))
             of_corpus = repr(sorted(whole_corpus(manifest.corpus).items()))
             is_part = bool(selection_text(manifest.corpus))
             merge = next((at for at, parts in merges if key and manifest.corpus in parts), None)
@@ -58,7 +58,7 @@ def select_default_artifacts(
             elif is_part and of_corpus in whole_corpora:
                 left_out.append(f"{path} (a part of the corpus of {whole_corpora[of_corpus]})")
             elif whole[0] != path:
-                copy = whole[1].build == _whole_build(manifest)
+                copy = whole[1].build == _unpruned_build(manifest)
                 of = "a pruned copy of" if copy else "pruned from the same artifact as"
                 left_out.append(f"{path} ({of} {whole[0]})")
             elif merge is not None:
@@ -68,7 +68,7 @@ def select_default_artifacts(
                 left_out.append(f"{path} ({taken[role][0]} is {better})")
             else:
                 taken[role].append(path)
-                merges.append((path, _corpora_of(manifest.corpus)))
+                merges.append((path, _merged_corpora(manifest.corpus)))
                 if key:
                     corpora.setdefault(key, path)
                 if not is_part:
@@ -79,7 +79,7 @@ def select_default_artifacts(
     return taken, [*left_out[: MAX_LINES - len(more)], *more]
 
 
-def _whole_build(manifest: Manifest) -> str:
+def _unpruned_build(manifest: Manifest) -> str:
     build: Any = manifest.build
     pruned = manifest.corpus.get("pruned")
     while isinstance(pruned, Mapping) and isinstance(of := pruned.get("of"), Mapping):
@@ -87,16 +87,16 @@ def _whole_build(manifest: Manifest) -> str:
     return str(build)
 
 
-def _corpora_of(corpus: Mapping[str, Any]) -> list[Any]:
+def _merged_corpora(corpus: Mapping[str, Any]) -> list[Any]:
     """Return the corpora of a merge, recursively."""
     merged = corpus.get("merged")
     parts = merged if isinstance(merged, list) else []
     return [
         *parts,
-        *(each for part in parts if isinstance(part, dict) for each in _corpora_of(part)),
+        *(each for part in parts if isinstance(part, dict) for each in _merged_corpora(part)),
     ]
 
 
-def _preference(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:
+def _rank_own_then_largest(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:
     own = manifest.parameters.get("model") in (model, HUB_IDS.get(model))
     return (not own, -manifest.counts.get("tokens", 0), -manifest.bytes, str(path))

@@ -94,7 +94,7 @@ def build(
     if push:
         is_private = is_private_corpus(resolved.inputs.get("corpus", {}))
         require_allow_private(wanted.name, is_private, allow_private)
-    verdict = _judge_place(resolved, root, url and place, push)
+    verdict = _judge_folder_or_url(resolved, root, url and place, push)
     status, size = "up to date", None
     if verdict.stale and check:
         status = "would build"
@@ -173,7 +173,7 @@ def _digest_of_weights(recipe: Recipe) -> str:
         return str(HfApi().model_info(model.source, revision=model.revision).sha)
 
 
-def _judge_place(resolved: Resolved, root: Path, url: str | None, hub: bool) -> Verdict:
+def _judge_folder_or_url(resolved: Resolved, root: Path, url: str | None, hub: bool) -> Verdict:
     if url is None:
         return judge_staleness(resolved, root, hub=hub)
     with tempfile.TemporaryDirectory() as folder:
@@ -186,16 +186,16 @@ def _judge_place(resolved: Resolved, root: Path, url: str | None, hub: bool) -> 
 def judge_staleness(resolved: Resolved, root: Path, *, hub: bool = False) -> Verdict:
     recipe, inputs = resolved.recipe, resolved.inputs
     path = root / recipe.name
-    local = _judge_built_folder(path, inputs)
+    local = _compare_recipe_of_folder(path, inputs)
     if not local.stale or not hub or recipe.destination is None:
         return local
     there = _hub_recipe(recipe.destination)
-    if there is not None and not any(differences(there.get("inputs"), inputs)):
+    if there is not None and not any(differing_inputs(there.get("inputs"), inputs)):
         return Verdict(False, f"hf://{recipe.destination}")
     return local
 
 
-def _judge_built_folder(path: Path, inputs: Inputs) -> Verdict:
+def _compare_recipe_of_folder(path: Path, inputs: Inputs) -> Verdict:
     clear_killed_run(path)
     if not path.exists():
         return Verdict(True, "missing")
@@ -208,7 +208,7 @@ def _judge_built_folder(path: Path, inputs: Inputs) -> Verdict:
         return Verdict(True, f"{path} was not built by this recipe")
     if made_of.get("build") != manifest.build:
         return Verdict(True, f"{path} was built again otherwise")
-    changed = next(differences(made_of.get("inputs"), inputs), None)
+    changed = next(differing_inputs(made_of.get("inputs"), inputs), None)
     return Verdict(True, changed) if changed else Verdict(False, str(path))
 
 
@@ -264,7 +264,7 @@ def build_resolved(
         running = {"workers": workers, "executor": executor}
         artifact = _build_from_corpus(resolved, resolved.corpus, root, path, running, options)
     # Only if the artifact was up to date: a kill would leave a temporary file in a new one.
-    if _judge_built_folder(path, resolved.inputs).stale:
+    if _compare_recipe_of_folder(path, resolved.inputs).stale:
         replace_text(path / RECIPE, recipe_text(artifact.manifest.build, resolved.inputs))
     return artifact
 
@@ -310,14 +310,14 @@ def _build_bigram(resolved: Resolved, path: Path, options: dict[str, Any]) -> Ar
     return build_model_bigram(loaded.model, loaded.tokenizer, path, **parameters, **options).table
 
 
-def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
+def differing_inputs(before: Any, now: Any, name: str = "") -> Iterator[str]:
     if isinstance(before, dict) and isinstance(now, dict):
         for key in sorted(before.keys() | now.keys()):
             inner = f"{name}.{key}" if name else key
-            yield from differences(before.get(key), now.get(key), inner)
+            yield from differing_inputs(before.get(key), now.get(key), inner)
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         for number, (old, new) in enumerate(zip(before, now, strict=True), 1):
-            yield from differences(old, new, f"{name} {number}")
+            yield from differing_inputs(old, new, f"{name} {number}")
     elif before != now:
         yield f"{name} is {_shorten(now)}, was {_shorten(before)}"
 

@@ -27,10 +27,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def renamed(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def refuse_earlier_names(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Let a function refuse earlier names of its parameters; the TypeError has the new ones.
 
-    >>> renamed(tokens="budget")(len)(tokens=3)
+    >>> refuse_earlier_names(tokens="budget")(len)(tokens=3)
     Traceback (most recent call last):
     TypeError: unknown argument 'tokens' of len: use budget
     """

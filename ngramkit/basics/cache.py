@@ -53,7 +53,7 @@ class TextCache:
         try:
             temporary.write_text(text, encoding="utf-8")
             temporary.replace(folder / key)
-            make_room(folder, self.most, self.most_bytes)
+            delete_oldest_beyond(folder, self.most, self.most_bytes)
         except OSError as error:
             LOG.debug("%s: %s", folder / key, error)
             with suppress(OSError):
@@ -62,7 +62,7 @@ class TextCache:
         return True
 
 
-def make_room(folder: Path, most: int, most_bytes: int | None = None) -> None:
+def delete_oldest_beyond(folder: Path, most: int, most_bytes: int | None = None) -> None:
     with suppress(OSError):  # another process may delete them too
         names = os.listdir(folder)  # noqa: PTH208 -- pathlib takes three times as long
         if len(names) <= most and most_bytes is None:

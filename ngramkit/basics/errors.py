@@ -158,13 +158,15 @@ def hub_errors(name: str, what: str = "dataset") -> Iterator[None]:
     except NgramkitError:
         raise
     except Exception as error:
-        hub_error = from_hub(error, name, what)
+        hub_error = translate_hub_error(error, name, what)
         if hub_error is None:
             raise
         raise hub_error from error
 
 
-def from_hub(error: BaseException, name: str, what: str = "dataset") -> NgramkitError | None:
+def translate_hub_error(
+    error: BaseException, name: str, what: str = "dataset"
+) -> NgramkitError | None:
     """Return our error for the Hub's; None if `error` is another."""
     from huggingface_hub import errors as hub
     from huggingface_hub.utils import httpx  # type: ignore[attr-defined]
@@ -239,10 +241,10 @@ def storage_errors(what: str, action: str = "read") -> Iterator[None]:
     except NgramkitError:
         raise
     except Exception as error:
-        raise from_storage(error, what, action) from error
+        raise translate_storage_error(error, what, action) from error
 
 
-def from_storage(error: BaseException, what: str, action: str) -> NgramkitError:
+def translate_storage_error(error: BaseException, what: str, action: str) -> NgramkitError:
     chain = list(causes(error))
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
     status, code = _status_and_code(chain)

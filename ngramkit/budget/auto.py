@@ -108,14 +108,14 @@ class AutoBudget:
             return tree
         alone, kept = self.costs.at(length), tree
         if len(tree):
-            kept, self._size = self._cut_tree(tree, alone, replayed)
+            kept, self._size = self._keep_most_worthwhile(tree, alone, replayed)
         else:
             self._size = replayed or 0
         self._cost = float(alone[min(self._size, self.costs.most)])
         self.declined = not len(kept) and (len(tree) > 0 or not self._drafts)
         return kept
 
-    def _cut_tree(
+    def _keep_most_worthwhile(
         self, tree: DraftTree, alone: Costs, replayed: int | None
     ) -> tuple[DraftTree, int]:
         scored = tree.parents, tree.scores, self._state.record, self._trust, self._run
@@ -128,7 +128,7 @@ class AutoBudget:
         sizes = np.minimum(sizes, self.costs.most)
         costs = alone[sizes]
         if replayed is not None:
-            costs = costs + self._repeats(alone, likeliest, replayed)
+            costs = costs + self._cost_of_replay(alone, likeliest, replayed)
         credit, reach = self._state.pause.credit, self.costs.reach(self._length)
         costs[1:][sizes[1:] > reach] = np.inf
         earned = np.concatenate([[0.0], np.cumsum(likeliest)])
@@ -141,7 +141,9 @@ class AutoBudget:
         kept = tree if count == len(tree) else tree.subtree(np.sort(order[:count]))
         return kept, int(sizes[count])
 
-    def _repeats(self, alone: Costs, likeliest: npt.NDArray[np.float32], replayed: int) -> Costs:
+    def _cost_of_replay(
+        self, alone: Costs, likeliest: npt.NDArray[np.float32], replayed: int
+    ) -> Costs:
         """Return the next pass's cost of replay for 0, 1, ... draft nodes, float64[n + 1].
 
         Models with recurrent layers repeat accepted tokens unless the whole draft was accepted.

@@ -91,7 +91,7 @@ class BatchBudget:
 
     def _relative_times(self, most: int) -> Floats:
         """Return the times of passes with 0 to `most` drafted tokens, in passes without drafts."""
-        times = self._formula(np.arange(most + 1.0), self._requests)
+        times = self._times_by_formula(np.arange(most + 1.0), self._requests)
         self._plain = float(times[0])
         times /= self._plain
         if self._measured is not None:
@@ -100,7 +100,7 @@ class BatchBudget:
             times *= self._measured.factors(self._places[: most + 1], self._requests)
         return times
 
-    def _formula(self, drafted: Floats, requests: int) -> Floats:
+    def _times_by_formula(self, drafted: Floats, requests: int) -> Floats:
         assert not isinstance(self.cost, int | float)
         return self.cost.times(requests + drafted, requests, self._context)
 
@@ -165,7 +165,7 @@ class BatchBudget:
         """Learn the time of the last pass."""
         if self._measured is not None:
             drafted, requests = timed.drafted, timed.requests
-            expected = float(self._formula(np.array([float(drafted)]), requests)[0])
+            expected = float(self._times_by_formula(np.array([float(drafted)]), requests)[0])
             # By powers of two: the formula is right within these.
             size = 1 << drafted.bit_length() >> 1
             seconds, unit = timed.seconds / expected, self._measured.unit(requests)

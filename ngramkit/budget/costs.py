@@ -48,13 +48,13 @@ class PassCosts:
         return len(self._prior) - 1
 
     def at(self, length: int) -> Costs:
-        return self._after(length).costs(self._prior)
+        return self._times_of_context_class(length).costs(self._prior)
 
     def factors(self, places: Costs, length: int) -> Costs:
         """Return the costs of sizes n, `places` being log2(n + 1), without the prior."""
         if not self.unit(length):
             return np.ones(len(places))
-        sizes, logs = self._after(length).logs(self.most + 1)
+        sizes, logs = self._times_of_context_class(length).logs(self.most + 1)
         factors: Costs = np.exp(np.interp(places, np.log2(np.array(sizes) + 1.0), logs))
         return factors
 
@@ -64,15 +64,20 @@ class PassCosts:
         These are divided by the passes that still count: a size is tried less often the better it
         is known. Only passes without a draft, to which all others are compared, stay as frequent.
         """
-        return self._after(length).untried(self.most)
+        return self._times_of_context_class(length).untried(self.most)
 
     def below(self, rows: int, length: int) -> int:
         """Return the next smaller size that was timed: kernels may have a plateau from there on."""
-        return max((size for size in self._after(length).passes if size < rows), default=0)
+        return max(
+            (size for size in self._times_of_context_class(length).passes if size < rows), default=0
+        )
 
     def above(self, rows: int, length: int) -> int:
         """Return the next larger size that was timed, `rows` if none was."""
-        return min((size for size in self._after(length).passes if size > rows), default=rows)
+        return min(
+            (size for size in self._times_of_context_class(length).passes if size > rows),
+            default=rows,
+        )
 
     def trial(
         self,
@@ -92,7 +97,10 @@ class PassCosts:
         is covered: by `credit`, and by the time since it ran. A size that never ran may cost what
         the next larger one does.
         """
-        if not self._trusts_neighbours and self._after(length).is_slower_since_plain:
+        if (
+            not self._trusts_neighbours
+            and self._times_of_context_class(length).is_slower_since_plain
+        ):
             return 0  # either the machine is slower, or drafts are dearer
         best, most, found = float(np.max(values)), 0.0, None
         for rows, age in self.untried(length):
@@ -117,19 +125,19 @@ class PassCosts:
 
     def unit(self, length: int) -> float:
         """Return the seconds of a pass without a draft; 0.0 if unknown."""
-        after = self._after(length)
+        after = self._times_of_context_class(length)
         return after.pace * after.typical(0)
 
     def reach(self, length: int) -> int:
         """Return the most rows to verify: twice those of the largest timed pass."""
-        after = self._after(length)
+        after = self._times_of_context_class(length)
         largest = max(after.passes, default=0)
         known = 0 in after.passes and (self._trusts_neighbours or after.has_run(0))
         return (2 * largest or 1) if known else 0
 
     def learn(self, rows: int, length: int, seconds: float) -> None:
         self.learnt += 1
-        self._after(length).learn(min(rows, self.most), seconds)
+        self._times_of_context_class(length).learn(min(rows, self.most), seconds)
 
     def summary(self) -> dict[str, dict[str, float]]:
         """Return the seconds of a pass by context class and rows, for `recall`.
@@ -154,7 +162,7 @@ class PassCosts:
             if place < 64 and 0 in times:
                 self._by_context[place] = _ContextTimes(times)
 
-    def _after(self, length: int) -> _ContextTimes:
+    def _times_of_context_class(self, length: int) -> _ContextTimes:
         place = context_class(length)
         if place not in self._by_context:
             nearest = min(self._by_context, key=lambda other: abs(other - place), default=None)

@@ -42,7 +42,7 @@ from ngramkit.formats.manifest import Manifest, build_id
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built, in_progress
 from ngramkit.formats.safetensors import Array, open_container
 from ngramkit.formats.tokens import LAYOUT, TokenStore
-from ngramkit.remote.publishing import build_at, require_out, require_same
+from ngramkit.remote.publishing import build_at, require_out, require_same_or_force
 
 BYTES_PER_TOKEN = 16  # planned, with the pages of the written file
 MAX_SHARD_BITS = 27  # of the tokens of a shard; larger ones hardly draft faster
@@ -113,7 +113,7 @@ def build_datastore(
             return there.build in map(build_id, plans)
 
         place = out or default_out(planned, Datastore.kind)
-        require_same(place, Datastore.kind, is_same, force=force)
+        require_same_or_force(place, Datastore.kind, is_same, force=force)
 
     with (
         open_executor(executor, ray_address, workers, reporter) as runner,
@@ -146,7 +146,7 @@ def build_datastore(
                 force=force,
             ) as writer:
                 fill = plan["parameters"]["shard_tokens"]
-                _sort_all(store, fill, StageRunner(writer, runner, reporter))
+                _sort_stream(store, fill, StageRunner(writer, runner, reporter))
                 writer.commit(
                     store.tokenizer,
                     parameters=plan["parameters"],
@@ -214,7 +214,7 @@ def shard_spans(ends: Array, fill: int) -> Iterator[ShardSpan]:
         begin = piece.end
 
 
-def sort_piece(
+def separate_documents_and_sort(
     store: str, parts: Sequence[StorePart], piece: ShardSpan, separator: int, folder: str, name: str
 ) -> WrittenFile:
     """Read the tokens of a span from its files, and write their suffix array."""
@@ -240,7 +240,7 @@ def sort_piece(
     return write_file(folder, name, sort_shard(tokens, separator))
 
 
-def _sort_all(store: TokenStore, fill: int, stages: StageRunner) -> None:
+def _sort_stream(store: TokenStore, fill: int, stages: StageRunner) -> None:
     """Sort the stream: every document of the store, followed by a separator."""
     path, separator = str(store.path.absolute()), store.tokenizer.separator
     lengths = [np.diff(shard.documents.astype(np.int64)) + 1 for shard in store.shards]
@@ -254,7 +254,7 @@ def _sort_all(store: TokenStore, fill: int, stages: StageRunner) -> None:
             stages.task(
                 f"suffix array {index + 1} of {len(pieces)}",
                 f"shard-{index:05d}",
-                sort_piece,
+                separate_documents_and_sort,
                 (path, parts, piece, separator),
                 memory=BASE_MEMORY + size * BYTES_PER_TOKEN,
                 size=size,

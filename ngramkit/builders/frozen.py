@@ -44,7 +44,7 @@ from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.safetensors import Array, open_arrays
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.remote.publishing import build_at, require_out, require_same
+from ngramkit.remote.publishing import build_at, require_out, require_same_or_force
 
 if TYPE_CHECKING:
     from ngramkit.builders.windows import Counts, Keys, Partition, Windows
@@ -129,7 +129,7 @@ def build_frozen(
             return there.parameters == table._asdict() and planned.is_source_of(there)
 
         place = out or default_out(planned, FrozenTable.kind)
-        require_same(place, FrozenTable.kind, is_same, force=force)
+        require_same_or_force(place, FrozenTable.kind, is_same, force=force)
 
     with (
         open_executor(executor, ray_address, workers, reporter) as runner,
@@ -255,14 +255,14 @@ def count_group(
     from ngramkit.builders.windows import Windows
 
     windows = Windows(TokenStore.open(require_shared(Path(store))), table.length, memory, 1)
-    piece = join(count_pieces(windows, table, group=group), table)
+    piece = join_and_drop_rare(count_pieces(windows, table, group=group), table)
     assert piece is not None
     return write_piece(folder, name, piece, table.leaders)
 
 
 def whole_table(pieces: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece:
     """Join pieces and keep the most frequent leaders, or raise InputError."""
-    piece = join(pieces, table)
+    piece = join_and_drop_rare(pieces, table)
     if piece is None:
         raise InputError(
             f"cannot build a frozen table: no document has {table.length} tokens",
@@ -271,7 +271,7 @@ def whole_table(pieces: Iterable[LeaderPiece], table: FrozenParameters) -> Leade
     return piece.keep(mark_frequent_leaders(piece.counts, table.leaders))
 
 
-def join(parts: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece | None:
+def join_and_drop_rare(parts: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece | None:
     """Join pieces in order, or return None; leaders too rare to be kept may be dropped."""
     pieces: list[LeaderPiece] = []
     leaders = 0

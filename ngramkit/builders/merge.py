@@ -99,7 +99,7 @@ def merge(
                 else:
                     one_by_one = Local(1) if runner.local else runner
                     stages = StageRunner(writer, one_by_one, reporter)
-                    parameters, counts = _frozen_tables(parts, memory, stages)
+                    parameters, counts = _merge_frozen_tables(parts, memory, stages)
                 sums = {
                     name: sum(part.manifest.counts.get(name, 0) for part in parts)
                     for name in ("documents", "tokens")
@@ -190,7 +190,7 @@ class TableFile(NamedTuple):
         return table
 
 
-def _frozen_tables(
+def _merge_frozen_tables(
     parts: Sequence[Artifact], memory: int | None, stages: StageRunner
 ) -> tuple[dict[str, Any], dict[str, int]]:
     tables = [part for part in parts if isinstance(part, FrozenTable)]

@@ -33,7 +33,7 @@ from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.thread_counts import build_threads
 from ngramkit.basics.version import __version__
 from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter
-from ngramkit.formats.safetensors import Array, FileRecord, write_whole
+from ngramkit.formats.safetensors import Array, FileRecord, write_arrays_atomically
 
 EXECUTORS = ("local", "ray")
 MAX_RETRIES = 3  # restarts of one task
@@ -389,7 +389,7 @@ def _task_digest(task: Task) -> str:
 
 
 def write_file(folder: str, name: str, arrays: Mapping[str, Array], **facts: Any) -> WrittenFile:
-    return WrittenFile(write_whole(require_shared(Path(folder)) / name, arrays), facts)
+    return WrittenFile(write_arrays_atomically(require_shared(Path(folder)) / name, arrays), facts)
 
 
 def require_shared(path: Path) -> Path:

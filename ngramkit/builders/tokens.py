@@ -416,21 +416,21 @@ class ShardCutter:
         """Write all batches as shards; after an error, save the collected documents."""
         try:
             for packed in batches:
-                self._add(packed)
+                self._fill_shards(packed)
                 if time.monotonic() - self._last_kept >= SAVE_SECONDS:
-                    self._keep()
+                    self._save_gathered()
             if self._gathered:
-                self._flush()
+                self._write_shard()
         except BaseException:
             with suppress(OSError, MemoryError):  # the first error matters more
-                self._keep()
+                self._save_gathered()
             raise
 
-    def _add(self, packed: EncodedBatch) -> None:
+    def _fill_shards(self, packed: EncodedBatch) -> None:
         documents, tokens, lengths = packed
         while len(documents):
             if self._room <= 0:
-                self._flush()
+                self._write_shard()
             ends = np.cumsum(lengths)
             n = min(int(np.searchsorted(ends, self._room)) + 1, len(ends))
             end = int(ends[n - 1])
@@ -448,7 +448,7 @@ class ShardCutter:
         self._gathered.append(_Gathered(tokens, lengths, *so_far))
         self._room -= len(tokens)
 
-    def _keep(self) -> None:
+    def _save_gathered(self) -> None:
         fresh = self._gathered[self._kept :]
         self._last_kept = time.monotonic()
         if self._positions and fresh:
@@ -457,7 +457,7 @@ class ShardCutter:
             self._kept += len(fresh)
             self._files += 1
 
-    def _flush(self) -> None:
+    def _write_shard(self) -> None:
         lengths = np.concatenate([each.lengths for each in self._gathered])
         offsets = np.zeros(len(lengths) + 1, np.uint64)
         np.cumsum(lengths, out=offsets[1:])

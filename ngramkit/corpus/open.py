@@ -323,7 +323,7 @@ def _open_mixture(
         )
     weighted = [_parse_weight(part) for part in parts]
     if any(isinstance(corpus, Corpus) for corpus, _ in weighted):
-        _refuse_late(options, selection)
+        _refuse_options_of_open_corpora(options, selection)
     corpora = []
     for part, weight in weighted:
         corpus = part
@@ -355,7 +355,7 @@ def _parse_weight(part: Any) -> Weighted:
     return Weighted(named, weight)
 
 
-def _refuse_late(options: CorpusOptions, selection: Selection) -> None:
+def _refuse_options_of_open_corpora(options: CorpusOptions, selection: Selection) -> None:
     late = {
         "join_turns": options.join_turns,
         "skip_bad": options.skip_bad,
@@ -472,7 +472,7 @@ def is_artifact(source: str | Path) -> bool:
         return is_hub_name(source) or (as_path(source) / MANIFEST_FILE).is_file()
     if has_magic(url) or has_readable_suffix(plain_path(url)):
         return False
-    from ngramkit.remote.url_cache import find_remote
+    from ngramkit.remote.url_cache import find_remote_manifest
     from ngramkit.remote.urls import UrlFolder
 
-    return find_remote(UrlFolder.at(url)) is not None
+    return find_remote_manifest(UrlFolder.at(url)) is not None

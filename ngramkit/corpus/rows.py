@@ -67,7 +67,10 @@ class RowMaker:
     @classmethod
     def of(cls, columns: Columns, where: str, reading: ReaderOptions) -> RowMaker:
         column = choose_text_column(columns, reading.column, where)
-        others = _first_of(LICENSE_COLUMNS, columns.top), _first_of(REPOSITORY_COLUMNS, columns.top)
+        others = (
+            _first_text_column(LICENSE_COLUMNS, columns.top),
+            _first_text_column(REPOSITORY_COLUMNS, columns.top),
+        )
         return cls(column, *others, reading.join_turns, columns.top_of(column))
 
     @property
@@ -115,7 +118,7 @@ def _not_a_turn(turn: Any) -> str:
     raise TypeError(f"a turn must be an object, got {type(turn).__name__}: {turn!r:.60}")
 
 
-def _first_of(names: Sequence[str], columns: Mapping[str, Any]) -> str | None:
+def _first_text_column(names: Sequence[str], columns: Mapping[str, Any]) -> str | None:
     return next((name for name in names if name in columns), None)
 
 
@@ -143,7 +146,9 @@ def record_rows(records: Iterable[tuple[str, Any]], reading: ReaderOptions) -> I
             return
         judged = begun if maker is None else chain(begun, records)
         for where, record in judged:
-            yield make_or_skip(partial(_read_row, where, maker, record, reading), reading.skip_bad)
+            yield make_or_skip(
+                partial(_read_any_record, where, maker, record, reading), reading.skip_bad
+            )
 
 
 def look_ahead(
@@ -173,7 +178,9 @@ def _is_conversation(record: Any) -> bool:
     return isinstance(record, list) and bool(record) and all(map(is_turn, record))
 
 
-def _read_row(where: str, maker: RowMaker | None, record: Any, reading: ReaderOptions) -> Row:
+def _read_any_record(
+    where: str, maker: RowMaker | None, record: Any, reading: ReaderOptions
+) -> Row:
     if maker is not None and type(record) is dict:
         return read_row(where, maker, record)
     if isinstance(record, BadRecordError):

@@ -21,7 +21,13 @@ import tokenizers
 from tokenizers import Tokenizer
 
 from ngramkit.basics.cache import TextCache
-from ngramkit.basics.errors import BadRecordError, InputError, from_hub, hub_errors, reason
+from ngramkit.basics.errors import (
+    BadRecordError,
+    InputError,
+    hub_errors,
+    reason,
+    translate_hub_error,
+)
 from ngramkit.basics.limits import LIMITS, SHA256
 from ngramkit.basics.machine import version_of
 from ngramkit.basics.models import ModelRef, embedded_model
@@ -216,7 +222,7 @@ class TokenizerFiles:
         return template if isinstance(template, str) else None
 
 
-def find_files(model: ModelRef) -> TokenizerFiles:
+def find_tokenizer_files(model: ModelRef) -> TokenizerFiles:
     """Find and read tokenizer files; fetch those missing in the Hub's cache.
 
     Raises UsageError for an unknown name, InputError for a file that is unreadable or too large,
@@ -252,7 +258,7 @@ def load_tokenizer(
     """
     ref = ModelRef.of(model, revision)
     model, revision = ref.id, ref.revision
-    files = find_files(ref)
+    files = find_tokenizer_files(ref)
     template = files.chat_template()
     known = None
     try:
@@ -304,7 +310,7 @@ def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> tup
     cached = _parse_cached(TOKENIZER_CACHE.get(key) or "")
     if cached is not None:
         return cached
-    _require_safe(files)
+    _require_bounded_ids(files)
     backend, special = _load_by_transformers(model, files, revision, trust_remote_code=False)
     known = tokenizer_digests(backend)
     facts = {"special": special, "encode_special_tokens": backend.encode_special_tokens}
@@ -333,7 +339,7 @@ def _parse_cached(text: str) -> tuple[Loaded, Digests] | None:
         return None
 
 
-def _require_safe(files: TokenizerFiles) -> None:
+def _require_bounded_ids(files: TokenizerFiles) -> None:
     """Raise InputError for ids that would exhaust memory, or a replaced tokenizer.json."""
     files.json("config.json")  # transformers reads it too
     path = files.folder / TOKENIZER
@@ -372,7 +378,7 @@ def _load_by_transformers(
         raise
     except Exception as error:  # the files are untrusted
         what = f"the tokenizer of {model}"
-        explained = from_hub(error, files.source, "model") or needs_code(error, what)
+        explained = translate_hub_error(error, files.source, "model") or needs_code(error, what)
         raise explained or InputError(
             f"cannot load a tokenizer from {files.source}",
             f"{model} must hold a tokenizer.json",

@@ -21,8 +21,8 @@ from ngramkit.decode.prompts import (
     chat_ids,
     choose_chat_template,
     first_messages,
-    require_fits,
     require_prompt,
+    require_prompt_fits,
 )
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.text import TextStream
@@ -180,7 +180,7 @@ def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
         turns = [[*first_messages(options.system), Message("user", prompt)] for prompt in prompts]
         prompt_tokens = [chat_ids(tokenizer, template, turn) for turn in turns]
     for tokens in prompt_tokens:  # fail before loading the model
-        require_fits(tokens, pending.name, pending.context)
+        require_prompt_fits(tokens, pending.name, pending.context)
     decoder, choice = load_decoder(pending)
     if prompt_tokens and options.cache is None:
         from ngramkit.decode.compare import warm_up

@@ -82,7 +82,7 @@ def calibrate(
         trust_remote_code=trust_remote_code,
     )
     loaded = open_pending_model(options).load()
-    profile = measure(loaded, seconds=seconds, reporter=reporter)
+    profile = measure_best_rounds(loaded, seconds=seconds, reporter=reporter)
     if profile.noise > MAX_SPREAD:
         raise NgramkitError(
             f"cannot calibrate: the machine is too noisy, a typical pass took {profile.noise:.0%} "
@@ -102,7 +102,7 @@ MEASURED_CONTEXTS = (32, 128, 512, 2048, 8192)
 MIN_ROUNDS = 4
 
 
-def measure(
+def measure_best_rounds(
     model: LanguageModel,
     *,
     sizes: Sequence[int] = MEASURED_SIZES,
@@ -118,9 +118,9 @@ def measure(
     from ngramkit.decode.load import device_facts
     from ngramkit.decode.packed_weights import packed_weights_of
     from ngramkit.decode.passes import model_passes
-    from ngramkit.decode.verifiers import verify_mode
+    from ngramkit.decode.verifiers import choose_verify_mode
 
-    verify = verify_mode(model.model)
+    verify = choose_verify_mode(model.model)
     longest = model.context or max(contexts) + max(sizes) + 1
     fitting = [context for context in contexts if context + max(sizes) < longest] or [1]
     reporter.stage("passes", seconds or None, "seconds")

@@ -20,8 +20,8 @@ from ngramkit.decode.prompts import (
     chat_ids,
     choose_chat_template,
     first_messages,
-    require_fits,
     require_prompt,
+    require_prompt_fits,
 )
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
@@ -139,7 +139,7 @@ class Conversation:
         require_prompt(text)
         messages = [*self.messages, Message("user", text)]
         prompt = chat_ids(self.model.tokenizer, self.template, messages)
-        require_fits(
+        require_prompt_fits(
             prompt, self.model.name, self.model.context,
             what="the conversation", hint="begin another one",
         )  # fmt: skip

@@ -20,14 +20,14 @@ from ngramkit.decode.loop import Run, decode
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.packed_weights import packed_weights_of
 from ngramkit.decode.pass_threads import PassThreads, process_threads
-from ngramkit.decode.prompts import require_fits
+from ngramkit.decode.prompts import require_prompt_fits
 from ngramkit.decode.request import Request
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import MAX_SEED
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.prefetching_cache import CacheFacts
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
-from ngramkit.decode.verifiers import open_verifier, verify_mode
+from ngramkit.decode.verifiers import choose_verify_mode, open_verifier
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.references import Given as References
 from ngramkit.drafters.registry import NoDraft
@@ -65,7 +65,7 @@ class Decoder:
             )
         if options.cache is not None:
             return cls(model, options, "tree", 1)
-        verify = verify_mode(model.model, options.verify)
+        verify = choose_verify_mode(model.model, options.verify)
         if isinstance(options.budget, int):
             return cls(model, options, verify, options.budget)
         path = profile_file(model.model)
@@ -138,7 +138,7 @@ class Decoder:
         id.
         """
         model, options = self.model, self.options
-        require_fits(prompt, model.name, model.context, model.vocabulary)
+        require_prompt_fits(prompt, model.name, model.context, model.vocabulary)
         request = Request(
             prompt=prompt,
             max_new_tokens=options.max_new_tokens,

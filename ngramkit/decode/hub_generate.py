@@ -51,7 +51,7 @@ def generate(
         )
     given = {"stop_strings": stop_strings, "tokenizer": tokenizer, **options}
     opened = open_artifact(artifact)
-    _require_fit(opened, model, tokenizer)
+    _require_same_ids(opened, model, tokenizer)
     name, role = DRAFTER_BY_KIND[opened.kind]
     sources: dict[str, Any] = {role: [opened] if role == "datastores" else opened}
     return model.generate(
@@ -80,7 +80,7 @@ def _fetch_artifact(home: Any, revision: str | None) -> Path:
     )
 
 
-def _require_fit(artifact: Any, model: Any, tokenizer: Any) -> None:
+def _require_same_ids(artifact: Any, model: Any, tokenizer: Any) -> None:
     """Raise ArtifactError if the ids differ; certain only with `tokenizer`."""
     record = artifact.tokenizer
     vocabulary = model.config.get_text_config().vocab_size

@@ -13,7 +13,13 @@ from typing import Any
 
 import torch
 
-from ngramkit.basics.errors import InputError, NgramkitError, UsageError, first_line, from_hub
+from ngramkit.basics.errors import (
+    InputError,
+    NgramkitError,
+    UsageError,
+    first_line,
+    translate_hub_error,
+)
 from ngramkit.basics.limits import FILE_NAME
 from ngramkit.basics.models import ModelRef, require_causal
 from ngramkit.basics.progress import show_downloads
@@ -223,12 +229,14 @@ def _choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def _not_loaded(name: str, source: str, method: str | None, error: Exception) -> NgramkitError:
     if method:
-        hub_error = from_hub(error, name, "model") if isinstance(error, OSError) else None
+        hub_error = (
+            translate_hub_error(error, name, "model") if isinstance(error, OSError) else None
+        )
         return hub_error or InputError(
             f"cannot load {name}, which is quantised ({method}): {first_line(error)}",
             "install the package that this names, or use a checkpoint that is not quantised",
         )
-    known_error = from_hub(error, source, "model") or needs_code(error, name)
+    known_error = translate_hub_error(error, source, "model") or needs_code(error, name)
     if known_error is not None:
         return known_error
     if isinstance(error, UnpicklingError):

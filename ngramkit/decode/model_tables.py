@@ -19,7 +19,7 @@ from ngramkit.decode.pending import PendingModel, open_pending_model
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.outputs import default_place
-from ngramkit.remote.publishing import build_at, require_out, require_same
+from ngramkit.remote.publishing import build_at, require_out, require_same_or_force
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -103,7 +103,7 @@ def _build_table(
         return same and options.items() <= there.parameters.items()
 
     place = out or default_place(pending.name, kind)
-    require_same(place, f"model-{kind}", is_same, force=force)
+    require_same_or_force(place, f"model-{kind}", is_same, force=force)
     model = pending.load()
     from ngramkit.builders.model_bigram import build_model_bigram  # imports torch, as the model has
     from ngramkit.builders.model_unigram import build_model_unigram

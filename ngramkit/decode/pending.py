@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.models import ModelRef, named_model
 from ngramkit.budget.model_files import read_facts
-from ngramkit.choose import DrafterChoice, choose
+from ngramkit.choose import DrafterChoice, choose_from_sources
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.reference_files import open_references
@@ -86,7 +86,7 @@ def load_decoder(pending: PendingModel) -> tuple[Decoder, DrafterChoice]:
     if len(options.references):
         references = open_references(options.references, pending.tokenizer, options.reporter)
     drafter = options.drafter or (None if options.cache is None else "none")
-    choice = choose(
+    choice = choose_from_sources(
         drafter, pending.tokenizer.record, options.sources(), options.reporter, pending.load
     )
     decoder, (choice,) = pending.decoder([choice])

@@ -58,7 +58,7 @@ def chat_ids(
     return ids[1:] if twice else ids
 
 
-def require_fits(
+def require_prompt_fits(
     prompt: TokenArray,
     model: str,
     context: int | None,

@@ -39,7 +39,7 @@ def open_verifier(model: Any, mode: str, *, room: int) -> ResumableVerifier:
     return LengthLimitVerifier(verifier, model, limits) if limits.lengths else verifier
 
 
-def verify_mode(model: Any, mode: str | None = None) -> str:
+def choose_verify_mode(model: Any, mode: str | None = None) -> str:
     """Return `mode` if the model can use it, or for None the best: tree, batch or chain.
 
     Models without tree masks use batch, recurrent ones chain.

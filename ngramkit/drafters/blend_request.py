@@ -296,13 +296,13 @@ class BlendRequest:
             self.catch_up(workspace)
             workspace.run(self, LEARN, *self.append(written[:more]))
             written = written[more:]
-        self._follow(answer, prompt)
+        self._follow_last_answer(answer, prompt)
         trust = self._shared.learnt_over(self.past).view(np.float64)
         self._begun = trust[self._shared.same]
         self.trust[self._shared.same] = self._begun
         return written
 
-    def _follow(self, answer: TokenArray | None, prompt: int) -> None:
+    def _follow_last_answer(self, answer: TokenArray | None, prompt: int) -> None:
         self._answer, at = answer, self.size - prompt
         self._forget_place(copied_text.SAME_PROMPT)
         if answer is not None and np.array_equal(answer[:at], self.tokens[prompt:]):

@@ -128,7 +128,7 @@ class Cursor:
     def accept(self, tokens: TokenArray) -> None:
         if len(self._texts):
             tokens = np.array(tokens, np.int32)
-            self._run(self._places, self._recent, tokens, written=True)
+            self._follow_references(self._places, self._recent, tokens, written=True)
             self._size += len(tokens)
 
     def before(self, tree: DraftTree, length: int, budget: int) -> DraftTree:
@@ -136,10 +136,12 @@ class Cursor:
         if not len(self._texts):
             return tree
         chain = np.empty(min(length, budget), np.int32)
-        size, scores = self._run(self._places.copy(), self._recent.copy(), chain, written=False)
+        size, scores = self._follow_references(
+            self._places.copy(), self._recent.copy(), chain, written=False
+        )
         return put_before(chain[:size], scores[:size], tree, budget)
 
-    def _run(
+    def _follow_references(
         self, places: Array, recent: Array, tokens: Array, *, written: bool
     ) -> tuple[int, Array]:
         scores, longest = np.empty(len(tokens), np.float32), np.zeros(3, np.int64)

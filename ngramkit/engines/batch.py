@@ -34,7 +34,12 @@ from ngramkit.engines.growing_history import Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
 from ngramkit.engines.request_texts import RequestTexts
 from ngramkit.engines.sessions import Session, Sessions, with_known_ids
-from ngramkit.engines.source import DraftSource, open_source, require_known, require_same
+from ngramkit.engines.source import (
+    DraftSource,
+    open_source,
+    require_known_ids,
+    require_same_encoding,
+)
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")
@@ -126,13 +131,13 @@ class BatchDrafter:
         drafter.warm()
         return drafter
 
-    def require_known(self, vocabulary: int) -> None:
+    def require_known_ids(self, vocabulary: int) -> None:
         """Raise ArtifactError if an artifact or history has ids beyond `vocabulary`."""
-        require_known([*self.source.artifacts, *self.source.compared], vocabulary)
+        require_known_ids([*self.source.artifacts, *self.source.compared], vocabulary)
 
-    def require_same(self, tokenizer: Any) -> None:
-        """Raise as `engines.source.require_same`."""
-        require_same([*self.source.artifacts, *self.source.compared], tokenizer)
+    def require_same_encoding(self, tokenizer: Any) -> None:
+        """Raise as `engines.source.require_same_encoding`."""
+        require_same_encoding([*self.source.artifacts, *self.source.compared], tokenizer)
 
     def warm(self) -> None:
         """Compile all kernels with dummy requests."""
@@ -228,16 +233,16 @@ class BatchDrafter:
         if self.history is not None:
             begun = _beginning_requests(sessions, contexts, facts)
             if follows:
-                self._follow(self.history, begun)
+                self._remember_and_begin(self.history, begun)
             if self.history.take_in():
                 self.source.refresh()
             for session in [*self.sessions.ended, *begun]:
                 if session.request is not None:
                     session.request.release_past()
-        written = self._written(sessions, contexts)
+        written = self._new_tokens_of(sessions, contexts)
         lag = len(wanted) // ROWS_PER_VERSION
         jobs = [
-            self._job(session, row, new, sizes[i], lag, begun.get(session), fact)
+            self._learn_and_plan_draft(session, row, new, sizes[i], lag, begun.get(session), fact)
             for session, row, new, i, fact in zip(
                 sessions, contexts, written, wanted, facts, strict=True
             )
@@ -246,7 +251,7 @@ class BatchDrafter:
         if self._judged:
             self.budget.account.judge(sum(self._judged) / len(self._judged), 0.0)
             self._judged.clear()
-        made = self._run(sessions, jobs, cost)
+        made = self._draft_on_threads(sessions, jobs, cost)
         if keep is not None:
             made = [keep(draft) for draft in made]
         if budgeted:
@@ -255,19 +260,19 @@ class BatchDrafter:
         drafts = [DraftTree.empty()] * len(rows)
         for i, session, draft in zip(wanted, sessions, made, strict=True):
             drafts[i] = session.draft = draft
-        self._settle(sessions, contexts, chained=cost is not None)
+        self._count_outcomes(sessions, contexts, chained=cost is not None)
         self.statistics.seconds += time.perf_counter() - started
         self.statistics.calls += 1
-        self._report()
+        self._log_and_count()
         return drafts
 
-    def _follow(self, history: GrowingHistory, begun: Mapping[Session, int]) -> None:
+    def _remember_and_begin(self, history: GrowingHistory, begun: Mapping[Session, int]) -> None:
         for session in [*self.sessions.ended, *begun]:
             _remember_session(history, session)
         for session, prompt in begun.items():
             session.begin = session.remembered = prompt
 
-    def _written(
+    def _new_tokens_of(
         self, sessions: Sequence[Session], rows: Sequence[TokenArray]
     ) -> Sequence[TokenArray]:
         """Return each row's new tokens, all of a new session's, with known ids."""
@@ -278,7 +283,7 @@ class BatchDrafter:
         ends = accumulate(map(len, new))
         return [joined[end - len(each) : end] for each, end in zip(new, ends, strict=True)]
 
-    def _job(
+    def _learn_and_plan_draft(
         self,
         session: Session,
         row: TokenArray,
@@ -341,7 +346,7 @@ class BatchDrafter:
         session.pause.judge(accepted, spent)
         self._judged.append(accepted - spent)
 
-    def _run(
+    def _draft_on_threads(
         self, sessions: Sequence[Session], jobs: Sequence[Job], cost: float | None
     ) -> list[DraftTree]:
         if not jobs:
@@ -370,7 +375,7 @@ class BatchDrafter:
                 drafts[k] = draft
         return drafts
 
-    def _settle(
+    def _count_outcomes(
         self, sessions: Sequence[Session], rows: Sequence[TokenArray], *, chained: bool
     ) -> None:
         """Count and learn in the order of rows, on every rank."""
@@ -389,7 +394,7 @@ class BatchDrafter:
         if chained and outcomes:
             self.budget.observe([draft.scores for draft, _ in outcomes], accepted)
 
-    def _report(self) -> None:
+    def _log_and_count(self) -> None:
         if self._counters is not None:
             self._counters.show(self.statistics)
         if not self._log_steps or self.statistics.rows - self._logged < self._log_steps:

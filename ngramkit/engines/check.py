@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.basics.arguments import check_type, renamed
+from ngramkit.basics.arguments import check_type, refuse_earlier_names
 from ngramkit.basics.errors import (
     InputError,
     NgramkitError,
@@ -123,7 +123,7 @@ class CheckedEngine(Result):
     pays_below: int | None  # requests at once; None: drafts pay for thousands
 
 
-@renamed(tokens="budget")
+@refuse_earlier_names(tokens="budget")
 def check_engine(
     engine: str,
     *,
@@ -146,7 +146,7 @@ def check_engine(
 
     Raises UsageError for an unknown engine, InputError if metrics cannot be written or a file of
     options cannot be read, and as `DraftConfig.read`, `engines.source.open_source` and
-    `require_same`.
+    `require_same_encoding`.
     """
     from ngramkit.corpus.tokenizer import load_tokenizer
 
@@ -174,7 +174,7 @@ def check_engine(
             f"set {CONFIG_VARIABLE}, or give model",
             option="model",
         )
-    require_fit(config, engine)
+    require_usable_config(config, engine)
     if config.metrics is not None:
         require_metrics(Path(config.metrics))
     for _, folder in _local_folders(config):
@@ -189,7 +189,7 @@ def check_engine(
         checked = replace(config, store=False)
     drafter = BatchDrafter.open(checked, vocabulary=vocabulary)
     if tokenizer is not None:
-        drafter.require_same(tokenizer.encode)
+        drafter.require_same_encoding(tokenizer.encode)
     artifacts = drafter.source.artifacts
     context, text = _context_for_timing(tokenizer, artifacts)
     seconds = []
@@ -308,15 +308,15 @@ def require_engine(engine: str) -> None:
         )
 
 
-def require_usable(engine: str) -> None:
+def require_usable_variable(engine: str) -> None:
     """Raise NgramkitError if NGRAMKIT_DRAFT is wrong for this engine."""
     try:
-        require_fit(DraftConfig.from_environment() or DraftConfig(), engine)
+        require_usable_config(DraftConfig.from_environment() or DraftConfig(), engine)
     except NgramkitError as error:
         raise type(error)(f"{CONFIG_VARIABLE} cannot be used: {one_line(error)}") from None
 
 
-def require_fit(config: DraftConfig, engine: str) -> None:
+def require_usable_config(config: DraftConfig, engine: str) -> None:
     """Raise the errors of a configuration and of its folders' manifests.
 
     numba must not be imported here: a worker of vLLM 0.33 on a CPU fails at one of llvmlite's

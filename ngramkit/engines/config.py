@@ -104,7 +104,7 @@ class DraftConfig:
                     f"unknown key {key!r} in {where}", hint_for_unknown(str(key), names)
                 )
             _check_value(key, value, where)
-        _require_effects(given, where)
+        _refuse_keys_without_effect(given, where)
         values: dict[str, Any] = dict(given)
         values["datastores"] = tuple(map(_expand_home, given.get("datastores", ())))
         values |= {
@@ -250,7 +250,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _require_effects(given: Mapping[str, Any], where: str) -> None:
+def _refuse_keys_without_effect(given: Mapping[str, Any], where: str) -> None:
     """Refuse keys that have no effect next to the others."""
 
     def refuse(key: str, why: str, hint: str) -> None:

@@ -117,7 +117,7 @@ class Drafter:
                 if self._config.named:
                     hint = "call drafter.check(llama) first, or give vocabulary=llama.n_vocab()"
                     self._config.require_vocabulary(self._vocabulary, hint)
-                self._batch.require_same(None)
+                self._batch.require_same_encoding(None)
                 self._checked = True
             text = self._text_of(input_ids)
             if self._batch.grows:
@@ -213,7 +213,7 @@ class Drafter:
                 "give vocabulary=llama.n_vocab()",
                 option="vocabulary",
             )
-        self._batch.require_known(known)
+        self._batch.require_known_ids(known)
         self._model_ids = max(known, self._model_ids or 0)
         if self._prices:
             self._batch.budget.cost = pass_times(None, _size_of(llama), device="cpu")
@@ -221,7 +221,7 @@ class Drafter:
         def encode(text: str) -> Any:
             return llama.tokenize(text.encode(), add_bos=False, special=True)
 
-        self._batch.require_same(encode)
+        self._batch.require_same_encoding(encode)
         if hasattr(llama, "tokenize"):
             self._encode = partial(_encode_text, weakref.ref(llama))  # it holds the drafter
         self._checked = True

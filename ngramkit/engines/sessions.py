@@ -89,23 +89,24 @@ class Sessions:
         if any(names):
             self._before = self._placed
             self._placed = [
-                self._named(name, *each) for name, each in zip(names, asked, strict=True)
+                self._find_by_name_or_begin(name, *each)
+                for name, each in zip(names, asked, strict=True)
             ]
             return self._placed
         placed = chain(self._placed, repeat(None))
         sessions = [
-            session and self._in_place(session, *each)
+            session and self._same_place_if_continued(session, *each)
             for session, each in zip(placed, asked, strict=False)
         ]
         if None in sessions and self._by_key:
             self._reindex_moved()
-            for search in self._continued, self._rewound:
+            for search in self._find_continued, self._find_rewound:
                 sessions = [
                     session or search(*each) for session, each in zip(sessions, asked, strict=True)
                 ]
         self._before = self._placed
         self._placed = [
-            session or self._new(tenant)
+            session or self._evict_oldest_and_begin(tenant)
             for session, (_, tenant) in zip(sessions, asked, strict=True)
         ]
         for session in self._before:
@@ -160,7 +161,9 @@ class Sessions:
         for session in list(self._order.values()):
             self._forget(session)
 
-    def _in_place(self, session: Session, row: TokenArray, tenant: str) -> Session | None:
+    def _same_place_if_continued(
+        self, session: Session, row: TokenArray, tenant: str
+    ) -> Session | None:
         if not session.keys or session.tenant != tenant:
             return None
         size = session.size
@@ -178,7 +181,7 @@ class Sessions:
             tokens, with_known_ids(beginning, self._vocabulary)
         )
 
-    def _continued(self, row: TokenArray, tenant: str) -> Session | None:
+    def _find_continued(self, row: TokenArray, tenant: str) -> Session | None:
         n, clear = len(row), with_known_ids(row, self._vocabulary)
         near = range(n, max(n - MAX_STEP_TOKENS, 0) - 1, -1)
         far = range((n - MAX_STEP_TOKENS) // self._stride * self._stride, 0, -self._stride)
@@ -190,7 +193,7 @@ class Sessions:
                     return self._take(session, session.size)
         return None
 
-    def _rewound(self, row: TokenArray, tenant: str) -> Session | None:
+    def _find_rewound(self, row: TokenArray, tenant: str) -> Session | None:
         best, most = None, 0
         clear = with_known_ids(row, self._vocabulary)
         n, stride = len(row), self._stride
@@ -202,20 +205,20 @@ class Sessions:
                         best, most = session, shared
         return None if best is None else self._take(best, most)
 
-    def _named(self, name: str, row: TokenArray, tenant: str) -> Session:
+    def _find_by_name_or_begin(self, name: str, row: TokenArray, tenant: str) -> Session:
         session = self._by_name.get(name)
         if session is None:
-            return self._new(tenant, name)
+            return self._evict_oldest_and_begin(tenant, name)
         kept = session.size
         if name in self._rewritten or session.tenant != tenant:
             self._rewritten.discard(name)
             kept = common_beginning(session.request.tokens, with_known_ids(row, self._vocabulary))
             if kept == 0 or session.tenant != tenant:
                 self._forget(session)
-                return self._new(tenant, name)
+                return self._evict_oldest_and_begin(tenant, name)
         return self._take(session, kept)
 
-    def _new(self, tenant: str, name: str = "") -> Session:
+    def _evict_oldest_and_begin(self, tenant: str, name: str = "") -> Session:
         if len(self._order) >= self.most:
             oldest = next(iter(self._order.values()))
             if oldest.used < self._step:

@@ -94,7 +94,7 @@ class NgramCorpus:
         if requests and not self._compared:
             self._compared = True
             try:
-                self._batch.require_same(getattr(requests[0], "tokenizer", None))
+                self._batch.require_same_encoding(getattr(requests[0], "tokenizer", None))
             except ArtifactError as error:
                 LOG.error("%s; nothing is drafted", one_line(error))
                 self._nodes = 0

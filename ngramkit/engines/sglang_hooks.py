@@ -9,7 +9,7 @@ import importlib
 from typing import Any
 
 from ngramkit.basics.errors import UsageError, one_line
-from ngramkit.engines.check import require_usable
+from ngramkit.engines.check import require_usable_variable
 from ngramkit.engines.request_parameters import check_parameters
 from ngramkit.engines.request_texts import REFERENCE_KEY, TEMPLATE_KEY, given_texts, token_ids
 from ngramkit.engines.tool_templates import offered_templates
@@ -22,7 +22,7 @@ CHAT_METHOD = "sglang.srt.entrypoints.openai.protocol.ChatCompletionRequest.to_s
 
 def register_hooks() -> None:
     """Check NGRAMKIT_DRAFT, and register the hooks. Raises NgramkitError if it is wrong."""
-    require_usable("sglang")
+    require_usable_variable("sglang")
     hooks = importlib.import_module("sglang.srt.plugins.hook_registry")
     hooks.HookRegistry.register(CORPUS_CLASS, LateCorpus, hooks.HookType.REPLACE)
     for method, hook in (

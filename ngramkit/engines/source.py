@@ -108,7 +108,7 @@ def _tokenizer_of_engine(
     artifacts: Sequence[Artifact], vocabulary: int | None, engine: TokenizerRecord | None
 ) -> TokenizerRecord | None:
     if vocabulary is not None:
-        require_known(artifacts, vocabulary)
+        require_known_ids(artifacts, vocabulary)
     if artifacts:
         return artifacts[0].tokenizer
     if engine is not None or vocabulary is None:
@@ -116,7 +116,7 @@ def _tokenizer_of_engine(
     return TokenizerRecord("the engine's model", vocabulary, f"engine-{vocabulary}")
 
 
-def require_known(artifacts: Sequence[Artifact], vocabulary: int) -> None:
+def require_known_ids(artifacts: Sequence[Artifact], vocabulary: int) -> None:
     """Raise ArtifactError if an artifact has ids beyond `vocabulary`."""
     for artifact in artifacts:
         record = artifact.tokenizer
@@ -128,7 +128,7 @@ def require_known(artifacts: Sequence[Artifact], vocabulary: int) -> None:
             )
 
 
-def require_same(artifacts: Sequence[Artifact], tokenizer: Any) -> None:
+def require_same_encoding(artifacts: Sequence[Artifact], tokenizer: Any) -> None:
     """Raise ArtifactError, naming a text, if an artifact's tokenizer encodes it differently.
 
     `tokenizer`: a fast one of transformers, or a function from text to ids without BOS; for others

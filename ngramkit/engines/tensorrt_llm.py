@@ -105,7 +105,7 @@ def _class_over(base: type[Any]) -> type[Any]:
                 tokenizer=record,
                 writes=_is_first_process(),
             )
-            self._batch.require_same(own)
+            self._batch.require_same_encoding(own)
             self.history, self.statistics = self._batch.history, self._batch.statistics
             self._departures = Departures(
                 self._batch, COMPLETE, lambda each: _was_cancelled(each) or getattr(each, COMPLETE)

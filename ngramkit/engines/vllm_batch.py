@@ -39,7 +39,7 @@ def open_batch(vllm_config: Any, config: DraftConfig, device: str, *, counts: bo
         tokenizer=engine_record(tokenizer, vocabulary),
         writes=writes_history(parallel),
     )
-    batch.require_same(tokenizer)
+    batch.require_same_encoding(tokenizer)
     batch.decode = getattr(tokenizer, "decode", None)
     running = int(vllm_config.scheduler_config.max_num_seqs)
     batch.sessions.most = max(config.sessions, 2 * running)  # with preempted ones

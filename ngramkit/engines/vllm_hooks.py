@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from ngramkit.basics.errors import NgramkitError, one_line
-from ngramkit.engines.check import require_usable
+from ngramkit.engines.check import require_usable_variable
 from ngramkit.engines.vllm_front import (
     Served,
     carry_texts,
@@ -33,19 +33,21 @@ def register_hooks() -> None:
 
     Raises NgramkitError if NGRAMKIT_DRAFT cannot be used.
     """
-    require_usable("vllm")
+    require_usable_variable("vllm")
     try:
         from vllm.config import VllmConfig
     except ImportError:  # not a process of vLLM
         return
-    wrap(VllmConfig, "__post_init__", _with_check)
+    wrap(VllmConfig, "__post_init__", _refuse_unless_v2_drafts)
     carry_texts()
-    with suppress(ImportError):  # a version without Model Runner V2, which `_with_check` refuses
+    with suppress(
+        ImportError
+    ):  # a version without Model Runner V2, which `_refuse_unless_v2_drafts` refuses
         wrap(importlib.import_module(SPECULATORS_PACKAGE), "init_speculator", _with_our_speculator)
     wrap(sys.modules.get(RUNNER_MODULE), "init_speculator", _with_our_speculator)
 
 
-def _with_check(theirs: Any, vllm_config: Any) -> None:
+def _refuse_unless_v2_drafts(theirs: Any, vllm_config: Any) -> None:
     """Let a VllmConfig that asks for ngramkit's drafts fail if V2 will not make them."""
     theirs(vllm_config)
     if uses_our_speculator(vllm_config):

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from ngramkit.basics.errors import UsageError, one_line
-from ngramkit.engines.check import require_fit
+from ngramkit.engines.check import require_usable_config
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.vllm_modes import NO_TRITON, V1_SETTING, choose_mode, why_not_v2
 from ngramkit.engines.vllm_server_options import additional_draft_config
@@ -43,7 +43,7 @@ def require_v2_drafts(vllm_config: Any, version: str) -> None:
             f"Use Model Runner V1: set speculative_config to {V1_SETTING}",
         )
         raise UsageError(one_line(error))
-    require_fit(draft_config(vllm_config), "vllm")
+    require_usable_config(draft_config(vllm_config), "vllm")
 
 
 def draft_config(vllm_config: Any) -> DraftConfig:

@@ -17,8 +17,8 @@ from ngramkit.basics.terminal_text import counted
 from ngramkit.choose import (
     DrafterChoice,
     MissingSourceError,
-    choose,
     choose_again_if_built,
+    choose_from_sources,
     require_named,
 )
 from ngramkit.corpus.chat import find_template, require_template
@@ -220,7 +220,7 @@ def _choose_drafters(
     missing: dict[str, str] = {}
     for each in asked:
         try:
-            choice = choose(each, record, sources, reporter, model.load)
+            choice = choose_from_sources(each, record, sources, reporter, model.load)
         except MissingSourceError as error:
             if named and len(missing) + 1 == named:
                 raise

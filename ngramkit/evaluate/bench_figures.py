@@ -71,7 +71,7 @@ class BenchResult(Result):
             return " at a near tie of 16 bits"
         return ", so no speed-up is given" if self.speedup is None else ""
 
-    def judge(self, near_ties: list[str]) -> None:
+    def drop_speedups_if_texts_differ(self, near_ties: list[str]) -> None:
         """Set the answers that part at near ties; drop all speed-ups if others differ."""
         self.near_ties = near_ties
         if len(near_ties) < len(self.differing):

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import not_linked, open_stream, read_plain
-from ngramkit.evaluate.result_folder import require_only
+from ngramkit.evaluate.result_folder import require_no_foreign_files
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import hold_lock, replace_text, require_writable, sync_folder
 
@@ -115,7 +115,7 @@ def _plan_line(folder: Path) -> str | None:
                 option="out",
             )
     if folder.is_dir():
-        require_only(folder, {RUNS_FILE}, "benchmark")
+        require_no_foreign_files(folder, {RUNS_FILE}, "benchmark")
     return None
 
 

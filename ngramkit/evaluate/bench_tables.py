@@ -189,7 +189,7 @@ def write_results(
         {contestant.name for contestant in bench.contestants if contestant.learns},
     )
     for result in results[1:]:
-        result.judge(near_ties(bench, runs, result))
+        result.drop_speedups_if_texts_differ(near_ties(bench, runs, result))
     if others is not None:
         provenance.machine["other programs"] = f"{others:.1f} cores on average"
     shared = runs.shared_by([result.drafter for result in results])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.basics.arguments import renamed
+from ngramkit.basics.arguments import refuse_earlier_names
 from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import chosen_model
@@ -18,7 +18,7 @@ from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.budget.model_files import read_size
 from ngramkit.budget.pass_times import Cost, PassTimes, pass_times
-from ngramkit.choose import DrafterChoice, choose
+from ngramkit.choose import DrafterChoice, choose_from_sources
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.asked import AskedDrafter
 from ngramkit.drafters.base import Drafter
@@ -44,7 +44,7 @@ DEFAULT_BUDGETS = (16,)  # draft nodes of a request per pass, at most
 STEADY_STATE_OUTPUT_SHARE = 0.5  # minimum share of the output tokens in the counted passes
 
 
-@renamed(tokens="budgets")
+@refuse_earlier_names(tokens="budgets")
 def forecast(
     files: str | Path | Sequence[str | Path] | Sequence[Record],
     *,
@@ -128,7 +128,7 @@ def forecast(
             "cannot forecast: no answer of the log has more than the token of its prefill",
             "check which column has the outputs",
         )
-    choice = choose(asked, tokenizer, given, reporter)
+    choice = choose_from_sources(asked, tokenizer, given, reporter)
     referring = count_references(records)
     if missing := choice.missing(evidence=False, learns=given.past.store, references=referring > 0):
         raise UsageError(f"cannot forecast {choice.label}: {missing}", "name another drafter")

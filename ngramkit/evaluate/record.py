@@ -17,7 +17,7 @@ from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import counted
 from ngramkit.choose import (
     DrafterChoice,
-    choose,
+    choose_from_sources,
     drafts_private_texts,
 )
 from ngramkit.corpus.chat import find_template, require_template
@@ -116,7 +116,8 @@ def record(
     reporter.note(str(form))
     given = options.sources().recorded()
     choices = [
-        choose(each, prepared.tokenizer.record, given, reporter, prepared.load) for each in asked
+        choose_from_sources(each, prepared.tokenizer.record, given, reporter, prepared.load)
+        for each in asked
     ]
     decoder, choices = prepared.decoder(choices)
     from ngramkit.decode.generation import applied_facts

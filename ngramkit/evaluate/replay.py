@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.basics.arguments import check_fields, check_types, renamed
+from ngramkit.basics.arguments import check_fields, check_types, refuse_earlier_names
 from ngramkit.basics.errors import UsageError, require_between, require_list
 from ngramkit.basics.machine import require_package
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -47,7 +47,7 @@ from ngramkit.evaluate.replay_figures import Replay
 from ngramkit.evaluate.replay_loop import replay_drafter
 from ngramkit.evaluate.replay_page import ReplayPage, require_page
 from ngramkit.evaluate.replay_tables import Replays
-from ngramkit.evaluate.result_folder import replace_folder, require_free
+from ngramkit.evaluate.result_folder import replace_folder, require_replaceable_results
 from ngramkit.evaluate.statistics import Units
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -94,7 +94,7 @@ def _moved(record: Record, places: Sequence[int]) -> Record:
     return replace(record, turns=turns)
 
 
-@renamed(oracle="evidence")
+@refuse_earlier_names(oracle="evidence")
 def replay(
     answers: str | Path | Sequence[str | Path] | Sequence[Record] | None = None,
     questions: str | Path | None = None,
@@ -178,7 +178,9 @@ def replay(
         compared = label_among(baseline, [each.label for each in asked])
     if out is not None:
         require_package("matplotlib", "the folder of results")
-        require_free(Path(out), named_files(answers, questions, evidence), force=force)
+        require_replaceable_results(
+            Path(out), named_files(answers, questions, evidence), force=force
+        )
     if html is not None:
         require_page(html, force=force)
     recorded = None

@@ -11,7 +11,12 @@ from ngramkit.basics.errors import UsageError, require_list
 from ngramkit.basics.kinds import ROLES
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import counted
-from ngramkit.choose import DrafterChoice, MissingSourceError, choose, choose_again_if_built
+from ngramkit.choose import (
+    DrafterChoice,
+    MissingSourceError,
+    choose_again_if_built,
+    choose_from_sources,
+)
 from ngramkit.drafters.asked import AskedDrafter
 from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.drafters.sources import Given, Sources
@@ -44,7 +49,7 @@ def choose_drafters_to_replay(
         if drafter.needs_evidence and not evidence:
             return DrafterChoice(drafter.label, drafter.spec, tokenizer)
         try:
-            return choose(drafter, tokenizer, sources, reporter, load_model)
+            return choose_from_sources(drafter, tokenizer, sources, reporter, load_model)
         except MissingSourceError as error:
             return DrafterChoice(drafter.label, drafter.spec, tokenizer, absent=error)
 

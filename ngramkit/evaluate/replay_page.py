@@ -260,7 +260,7 @@ def _show_token(tokenizer: TextTokenizer | None, token: int) -> str:
     return escape_controls(text)[:MAX_TOKEN_CHARACTERS]
 
 
-def texts_of(tokens: TokenArray, tokenizer: TextTokenizer | None) -> Iterator[str]:
+def text_of_each_token(tokens: TokenArray, tokenizer: TextTokenizer | None) -> Iterator[str]:
     """Yield each token's text. A character of several tokens is the text of the last one."""
     if tokenizer is None or not len(tokens) or tokenizer.raw(tokens[:1].tolist()) is None:
         yield from (_show_token(tokenizer, token) for token in tokens.tolist())
@@ -279,13 +279,13 @@ def _answer_json(
     first = turns[0]
     shown = max(turn.shown for turn in turns)
     asked = first.turn.prompt[-MAX_PROMPT_CHARACTERS:]
-    prompt = "".join(texts_of(asked, tokenizer))
+    prompt = "".join(text_of_each_token(asked, tokenizer))
     return {
         "name": first.name,
         "prompt": prompt[-MAX_PROMPT_CHARACTERS:],
         "prompt_tokens": len(first.turn.prompt),
         "prompt_cut": len(asked) < len(first.turn.prompt) or len(prompt) > MAX_PROMPT_CHARACTERS,
-        "texts": list(texts_of(first.turn.answer[:shown], tokenizer)),
+        "texts": list(text_of_each_token(first.turn.answer[:shown], tokenizer)),
         "views": [
             {
                 "left": len(turn.turn.answer) - turn.shown,

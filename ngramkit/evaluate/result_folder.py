@@ -59,7 +59,9 @@ class Contents:
     pictures: Sequence[Picture] = field(default=())
 
 
-def require_free(folder: Path, inputs: Iterable[Path] = (), *, force: bool = False) -> None:
+def require_replaceable_results(
+    folder: Path, inputs: Iterable[Path] = (), *, force: bool = False
+) -> None:
     """Raise UsageError unless a replay's results may be written to `folder`.
 
     It is new or empty, or with `force` holds only what a replay wrote.
@@ -68,7 +70,7 @@ def require_free(folder: Path, inputs: Iterable[Path] = (), *, force: bool = Fal
     if not os.path.lexists(folder):
         require_writable(folder)
         return
-    if _require_ours(folder) and not force:
+    if _require_files_of_replay(folder) and not force:
         raise exists_error(folder)
 
 
@@ -90,7 +92,7 @@ def replace_folder(
 ) -> None:
     """Write all files to a new folder, which then takes the place of `folder` in one step.
 
-    Raises as `require_free`, and InputError if another process writes there.
+    Raises as `require_replaceable_results`, and InputError if another process writes there.
     """
     partial = partial_of(folder)
     with claim_output(folder):
@@ -98,7 +100,7 @@ def replace_folder(
         _remove_results(path_of_replaced(folder))
         try:
             write_folder(partial, contents, provenance)
-            require_free(folder, force=force)
+            require_replaceable_results(folder, force=force)
             old = rename_into_place(partial, folder)
         except BaseException:
             _remove_results(partial)
@@ -111,22 +113,22 @@ def replace_folder(
 def _remove_results(folder: Path) -> None:
     """Delete a folder of results, or what a killed replay wrote of it."""
     if os.path.lexists(folder):
-        _require_ours(folder)
+        _require_files_of_replay(folder)
         # The file that tells whose folder it is goes last, so that a kill leaves no other.
         files = sorted(folder.iterdir(), key=lambda path: path.name == RESULTS_FILE)
         remove_entries([*files, folder])
 
 
-def _require_ours(folder: Path) -> list[str]:
+def _require_files_of_replay(folder: Path) -> list[str]:
     """Return the names in a folder. Raises UsageError if it has other files than a replay's."""
     if folder.is_symlink() or not folder.is_dir():
         raise UsageError(f"{folder} must be a folder", "choose another out", option="out")
     if _is_replay(folder):
-        return require_only(folder, WRITTEN_FILES, "replay")
-    return require_only(folder, {f"{RESULTS_FILE}.tmp"}, "replay")  # by a killed one
+        return require_no_foreign_files(folder, WRITTEN_FILES, "replay")
+    return require_no_foreign_files(folder, {f"{RESULTS_FILE}.tmp"}, "replay")  # by a killed one
 
 
-def require_only(folder: Path, own: Collection[str], what: str) -> list[str]:
+def require_no_foreign_files(folder: Path, own: Collection[str], what: str) -> list[str]:
     """Return the names in a folder. Raises UsageError for one that `what` did not write."""
     names = sorted(path.name for path in folder.iterdir())
     for name in names:

@@ -108,16 +108,16 @@ class _Queue:
             if begun.left:
                 self._running.append(begun)
             else:  # the prefill wrote the whole answer
-                self._allow(number)
+                self._queue_followers(number)
         return self._running
 
     def end(self) -> None:
         for each in self._running:
             if not each.left:
-                self._allow(each.number)
+                self._queue_followers(each.number)
         self._running = [each for each in self._running if each.left]
 
-    def _allow(self, number: int) -> None:
+    def _queue_followers(self, number: int) -> None:
         for following in self._requests[number].next:
             heapq.heappush(self._ready, following)
 

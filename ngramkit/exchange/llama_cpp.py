@@ -98,7 +98,7 @@ def export_cache(
         )
     if max_ngrams is not None:
         selection.fit(pieces())
-    selected = _require_some(selection.select(pieces()), artifact, min_count)
+    selected = _require_some_ngram(selection.select(pieces()), artifact, min_count)
     private = artifact.manifest.private
     written = write_cache(path, selected, force=force, inputs=[artifact.path], private=private)
     size = written["bytes"]
@@ -122,9 +122,9 @@ def import_cache(
     """
     words = _read_words(path)
     if orders := _orders_of_short(words):
-        _one_order(path, orders, order)
+        _require_one_order(path, orders, order)
     cache = _read_records(path, words)
-    chosen = _one_order(path, np.unique(cache.orders).tolist(), order)
+    chosen = _require_one_order(path, np.unique(cache.orders).tolist(), order)
     highest = int(max(cache.keys.max(), cache.pairs[:, 0].max()))
     if highest >= tokenizer.record.vocabulary:
         raise InputError(
@@ -166,7 +166,9 @@ def _loading_time(size: int) -> str:
     return f"in about {seconds:,.0f} s at each start (57 s for 864 MB were measured)"
 
 
-def _require_some(pieces: Iterable[Ngrams], artifact: Artifact, least: int) -> Iterator[Ngrams]:
+def _require_some_ngram(
+    pieces: Iterable[Ngrams], artifact: Artifact, least: int
+) -> Iterator[Ngrams]:
     empty = True
     for piece in pieces:
         empty = empty and not len(piece.rows)
@@ -180,7 +182,7 @@ def _require_some(pieces: Iterable[Ngrams], artifact: Artifact, least: int) -> I
         )
 
 
-def _one_order(path: Path, orders: Sequence[int], order: int | None) -> int:
+def _require_one_order(path: Path, orders: Sequence[int], order: int | None) -> int:
     if order not in orders and (order is not None or len(orders) > 1):
         listed, got = ", ".join(map(str, orders)), "none" if order is None else order
         raise UsageError(
@@ -238,7 +240,7 @@ class NgramSelection:
         """Find the lowest count for max_ngrams; call before `select` on the same pieces."""
         frequencies: Counter[int] = Counter()  # count -> number of ngrams
         for piece in pieces:
-            often, usable = self._usable(piece)
+            often, usable = self._frequent_and_draftable(piece)
             values, numbers = np.unique(often[usable], return_counts=True)
             frequencies.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
         room = self._most or 0
@@ -252,7 +254,7 @@ class NgramSelection:
 
     def select(self, pieces: Iterable[Ngrams]) -> Iterator[Ngrams]:
         for piece in pieces:
-            often, kept = self._usable(piece)
+            often, kept = self._frequent_and_draftable(piece)
             if self._room is not None:
                 last = np.flatnonzero(kept & (often == self._least))
                 kept[last[self._room :]] = False
@@ -261,7 +263,7 @@ class NgramSelection:
             rows = kept[piece.groups()[1]]
             yield Ngrams(piece.rows[rows], piece.counts[rows])
 
-    def _usable(self, piece: Ngrams) -> tuple[Counts, Mask]:
+    def _frequent_and_draftable(self, piece: Ngrams) -> tuple[Counts, Mask]:
         often = totals_of_leaders(piece)
         usable: Mask = often >= self._least
         return often, usable & can_draft(cap_counts(piece)) if self._dynamic else usable

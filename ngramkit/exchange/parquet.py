@@ -37,7 +37,7 @@ from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import REPLACEMENT
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.exchange.text import texts_of
+from ngramkit.exchange.text import texts_of_documents
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
@@ -105,7 +105,7 @@ def _text_groups(store: Datastore | TokenStore, tokenizer: TextTokenizer) -> Ite
     schema = pa.schema([("text", pa.string())], ORIGIN)
     group: list[str] = []
     characters = 0
-    for texts in texts_of(store, tokenizer):
+    for texts in texts_of_documents(store, tokenizer):
         group += texts
         characters += sum(map(len, texts))
         if len(group) >= ROWS_PER_GROUP or characters >= CHARACTERS_PER_GROUP:

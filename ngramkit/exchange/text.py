@@ -48,7 +48,7 @@ def export_jsonl(
     is_export = is_objects if objects else is_jsonl
     private = store.manifest.private
     with whole_file(path, is_export, force=force, inputs=[store.path], private=private) as file:
-        for texts in texts_of(store, tokenizer):
+        for texts in texts_of_documents(store, tokenizer):
             values = ({TEXT_FIELD: text} if objects else text for text in texts)
             lines = [json.dumps(value, ensure_ascii=False) + "\n" for value in values]
             file.write("".join(lines).encode("utf-8", "replace"))
@@ -66,7 +66,9 @@ def require_text(artifact: Artifact) -> Datastore | TokenStore:
     )
 
 
-def texts_of(store: Datastore | TokenStore, tokenizer: TextTokenizer) -> Iterator[list[str]]:
+def texts_of_documents(
+    store: Datastore | TokenStore, tokenizer: TextTokenizer
+) -> Iterator[list[str]]:
     """Yield the texts of documents that are not empty, in batches, without a final EOS."""
     remaining, eos = documents_of(store), store.tokenizer.eos
     while batch := list(islice(remaining, DOCUMENTS_AT_ONCE)):

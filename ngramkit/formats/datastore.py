@@ -67,11 +67,11 @@ class Datastore(Artifact):
         """Return the checks, which take 32 bytes per id and 8 more per thread."""
         names = sorted(self.manifest.files)
         shards = zip(names, self.shards, strict=True)
-        return [*(partial(self._check_shard, *pair) for pair in shards), self._check_counts]
+        return [*(partial(self._check_named_shard, *pair) for pair in shards), self._check_counts]
 
-    def _check_shard(self, name: str, shard: DatastoreShard) -> list[str]:
+    def _check_named_shard(self, name: str, shard: DatastoreShard) -> list[str]:
         workers = cores() // len(self.shards)  # shards are checked in parallel
-        lines = check_shard(self.path / name, shard, self.separator, workers)
+        lines = check_ids_and_suffix_order(self.path / name, shard, self.separator, workers)
         return [f"{name}: {line}" for line in lines]
 
     def _check_counts(self) -> list[str]:
@@ -92,7 +92,7 @@ def require_shape(path: Path, shard: DatastoreShard, separator: int) -> None:
     require(len(shard.first_token) == buckets, path, f"first_token must have {buckets:,} entries")
 
 
-def check_shard(
+def check_ids_and_suffix_order(
     path: Path, shard: DatastoreShard, separator: int, workers: int = 1, *, merged: bool = False
 ) -> list[str]:
     """Return the invariants. Raises ArtifactError at the first that does not hold.

@@ -58,7 +58,7 @@ from ngramkit.formats.artifact import (
 from ngramkit.formats.datastore import (
     LAYOUT as SHARD_LAYOUT,
     DatastoreShard,
-    check_shard,
+    check_ids_and_suffix_order,
     merge_shards,
     requests_shard,
     with_first_token,
@@ -227,7 +227,7 @@ class History(Artifact):
         unchanged = _checksum_arrays(arrays) == int(arrays["checksum"][0])
         require(unchanged, path, "its checksum is wrong")
         shard = DatastoreShard(**{name: arrays[name] for name in SHARD_LAYOUT})
-        check_shard(path, shard, self.separator, merged=True)
+        check_ids_and_suffix_order(path, shard, self.separator, merged=True)
         generation, offset, complete = (int(value) for value in arrays["mark"])
         return shard, Mark(generation, offset), bool(complete)
 
@@ -407,7 +407,7 @@ def merge_histories(sources: Sequence[History], out: Path) -> tuple[History, int
     """
     require_one_tokenizer(sources)
     held = [source.read_sound().requests for source in sources]
-    rows = itertools.zip_longest(*(_with_repetition(reversed(requests)) for requests in held))
+    rows = itertools.zip_longest(*(_number_equal_requests(reversed(requests)) for requests in held))
     # By (content, number), in the place of the newest.
     newest_first: dict[tuple[bytes, int], PastRequest] = {}
     for row in rows:
@@ -422,7 +422,7 @@ def merge_histories(sources: Sequence[History], out: Path) -> tuple[History, int
     return History.open(out), sum(map(len, held)) - len(newest_first)
 
 
-def _with_repetition(
+def _number_equal_requests(
     requests: Iterable[PastRequest],
 ) -> Iterator[tuple[tuple[bytes, int], PastRequest]]:
     """Yield ((sha256 of the content, number of equal ones before), request)."""

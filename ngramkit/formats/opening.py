@@ -54,11 +54,11 @@ def verify_artifact(path: str | Path) -> Iterator[str]:
     artifact.require_files()
     yield "manifest"
     yield from verify_checksums_and_values(artifact)
-    if _card_holds(path, manifest):
+    if _is_card_of_manifest(path, manifest):
         yield "card"
 
 
-def _card_holds(path: Path, manifest: Manifest) -> bool:
+def _is_card_of_manifest(path: Path, manifest: Manifest) -> bool:
     """Return whether there is a card; raise ArtifactError if it is not the manifest's."""
     try:
         raw = read_plain(path / CARD, LIMITS.text_bytes, hint=TRY_AGAIN)

@@ -37,9 +37,9 @@ def query_artifact(artifact: Artifact, phrase: Sequence[int], top: int) -> Occur
     A datastore counts over all shards. A frozen table looks up the last `leader_len` tokens.
     """
     if isinstance(artifact, Datastore):
-        return _ask_datastore(artifact, phrase, top)
+        return _count_in_datastore(artifact, phrase, top)
     if isinstance(artifact, FrozenTable):
-        return _ask_table(artifact, list(phrase[-artifact.leader_len :]), top)
+        return _count_in_table(artifact, list(phrase[-artifact.leader_len :]), top)
     return None
 
 
@@ -50,11 +50,11 @@ def most_frequent(artifact: Artifact, top: int, followers: int) -> Iterator[Occu
         counts = np.diff(buckets)[: artifact.separator]
         for token in np.argsort(-counts, kind="stable")[:top].tolist():
             if counts[token]:
-                yield _ask_datastore(artifact, [token], followers)
+                yield _count_in_datastore(artifact, [token], followers)
     if isinstance(artifact, FrozenTable):
         counts = artifact.leader_counts.astype(np.int64)
         for row in np.argsort(-counts, kind="stable")[:top]:
-            yield _ask_table(artifact, artifact.leaders[row].tolist(), followers)
+            yield _count_in_table(artifact, artifact.leaders[row].tolist(), followers)
 
 
 def frequent_phrases(
@@ -66,7 +66,7 @@ def frequent_phrases(
     table's are its leaders.
     """
     if isinstance(artifact, FrozenTable):
-        yield from _at_least(most_frequent(artifact, top, followers), least)
+        yield from _drop_rarer_than(most_frequent(artifact, top, followers), least)
     elif isinstance(artifact, Datastore):
         shards, ends = artifact.shards, _ends_of(artifact)
         everything = [(0, len(shard.suffix_array)) for shard in shards]
@@ -76,10 +76,12 @@ def frequent_phrases(
         for phrase in phrases:
             spans = spans_of(shards, phrase)
             best = top_continuations(shards, spans, len(phrase), followers, ends, longest)
-            yield from _at_least([Occurrences(phrase, _total_occurrences(spans), best)], least)
+            yield from _drop_rarer_than(
+                [Occurrences(phrase, _total_occurrences(spans), best)], least
+            )
 
 
-def _at_least(found: Iterable[Occurrences], least: int) -> Iterator[Occurrences]:
+def _drop_rarer_than(found: Iterable[Occurrences], least: int) -> Iterator[Occurrences]:
     for each in found:
         kept = [(ids, count) for ids, count in each.continuations if count >= least]
         if kept and each.matches >= least:
@@ -90,7 +92,7 @@ def _total_occurrences(spans: Sequence[Span]) -> int:
     return sum(high - low for low, high in spans)
 
 
-def _ask_table(table: FrozenTable, leader: list[int], top: int) -> Occurrences:
+def _count_in_table(table: FrozenTable, leader: list[int], top: int) -> Occurrences:
     row = table.find(leader)
     if row < 0:
         return Occurrences(leader, 0, [])
@@ -101,7 +103,7 @@ def _ask_table(table: FrozenTable, leader: list[int], top: int) -> Occurrences:
     return Occurrences(leader, int(table.leader_counts[row]), best)
 
 
-def _ask_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Occurrences:
+def _count_in_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Occurrences:
     spans = spans_of(datastore.shards, phrase)
     best = top_continuations(datastore.shards, spans, len(phrase), top, _ends_of(datastore))
     return Occurrences(list(phrase), _total_occurrences(spans), best)

@@ -99,11 +99,11 @@ class RequestLog:
 
     def read(self, after: Mark | None = None) -> Reading:
         """Read the valid records after a mark, or all. Raises ArtifactError without a log."""
-        head, mark, body = self._content(after)
+        head, mark, body = self._bytes_after(after)
         reading = self._parse(head, mark, body)
         while reading.damaged:
             # A reader may see the next record before the end of the last one: read again.
-            again = self._content(after)
+            again = self._bytes_after(after)
             if again[:2] == (head, mark) and again[2].startswith(body):
                 break
             head, mark, body = again
@@ -111,7 +111,7 @@ class RequestLog:
         reading.restarted = after is not None and mark != after
         return reading
 
-    def _content(self, after: Mark | None) -> tuple[bytes, Mark, bytes]:
+    def _bytes_after(self, after: Mark | None) -> tuple[bytes, Mark, bytes]:
         """Return the header, `after` (or the start of a rewritten log), and the bytes after it."""
         with self.open_file("rb", buffering=0) as file:
             head = file.read(HEADER.size)
@@ -125,7 +125,7 @@ class RequestLog:
     def _parse(self, head: bytes, mark: Mark, body: bytes) -> Reading:
         sound = int.from_bytes(head[CHECKED_BYTES:], "little") == zlib.crc32(head[:CHECKED_BYTES])
         reading, at = Reading(mark=mark, damage=[b"" if sound else head]), 0
-        for begin, end, padding, request in self._records(body, -mark.offset % ALIGNMENT):
+        for begin, end, padding, request in self._valid_records(body, -mark.offset % ALIGNMENT):
             reading.damage += [body[at:begin], body[end - padding : end].strip(b"\0")]
             reading.requests.append(request)
             reading.ends.append(mark.offset + end)
@@ -188,7 +188,9 @@ class RequestLog:
             )
         return int(generation)
 
-    def _records(self, body: bytes, aligned: int) -> Iterator[tuple[int, int, int, PastRequest]]:
+    def _valid_records(
+        self, body: bytes, aligned: int
+    ) -> Iterator[tuple[int, int, int, PastRequest]]:
         """Yield (begin, end, padding, request) of every valid record; the first three are in bytes.
 
         After damage, records begin at `aligned` plus a multiple of ALIGNMENT.
@@ -197,7 +199,7 @@ class RequestLog:
         likely: Iterator[int] | None = None
         at = 0
         while True:
-            request, vain = self._record(body, at)
+            request, vain = self._valid_record_at(body, at)
             while request is None:
                 if likely is None:
                     first = at + 1 + (aligned - at - 1) % ALIGNMENT
@@ -207,14 +209,14 @@ class RequestLog:
                 if begin is None or left <= 0:
                     return
                 at = begin
-                request, vain = self._record(body, at)
+                request, vain = self._valid_record_at(body, at)
             size = len(request.tokens) * self.width.itemsize
             padding = -size % ALIGNMENT
             end = at + RECORD.size + size + padding
             yield at, end, padding, request
             at = end
 
-    def _record(self, body: bytes, at: int) -> tuple[PastRequest | None, int]:
+    def _valid_record_at(self, body: bytes, at: int) -> tuple[PastRequest | None, int]:
         """Return the valid record at `at` or None, and the bytes that were checked in vain."""
         if len(body) < at + RECORD.size or not body.startswith(RECORD_MAGIC, at):
             return None, 0

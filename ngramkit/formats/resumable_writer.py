@@ -30,7 +30,7 @@ from ngramkit.formats.replacing import (
     partial_of,
     replace_text,
 )
-from ngramkit.formats.safetensors import Array, FileRecord, sha256_of, write_whole
+from ngramkit.formats.safetensors import Array, FileRecord, sha256_of, write_arrays_atomically
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 SCRATCH = "scratch"  # fact of files that only the build needs
@@ -102,7 +102,7 @@ class ArtifactWriter:
 
     def __enter__(self) -> Self:
         self._place.__enter__()
-        self._resume()
+        self._keep_files_of_same_build()
         if not self._finished:
             self._place.empty(self._mode)
         return self
@@ -122,7 +122,7 @@ class ArtifactWriter:
 
     def write(self, name: str, arrays: Mapping[str, Array], **facts: Any) -> None:
         """Write one file and record it with `facts` (JSON). Threads may write different files."""
-        self.record(name, write_whole(self.partial / name, arrays), **facts)
+        self.record(name, write_arrays_atomically(self.partial / name, arrays), **facts)
 
     def record(self, name: str, record: FileRecord, **facts: Any) -> None:
         """Record a complete file. `commit` deletes those with the fact SCRATCH."""
@@ -174,7 +174,7 @@ class ArtifactWriter:
             write_proof_of_own_files(self.path, manifest)
         return self.path
 
-    def _resume(self) -> None:
+    def _keep_files_of_same_build(self) -> None:
         latest = {
             entry["name"]: entry for entry in _entries_of_same_build(self.partial, self.build)
         }

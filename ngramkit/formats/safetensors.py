@@ -100,7 +100,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
     return FileRecord(size, digest.hexdigest())
 
 
-def write_whole(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
+def write_arrays_atomically(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
     """Write as `write_arrays`, but atomically, even if others write the same file."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     try:

@@ -57,7 +57,7 @@ def pull(
     name = HubName.parse(source)
     out = Path(out) if out is not None else ARTIFACTS / name.repository.partition("/")[2]
     if out.exists() and not force:
-        commit, manifest = _require_pulled(name, out, reporter)
+        commit, manifest = _require_already_pulled(name, out, reporter)
     else:
         with Replacement(out, force=force) as new:
             folder, manifest = fetch_manifest(name)
@@ -75,7 +75,7 @@ def pull(
     return Pulled(out, name.repository, commit, manifest.kind, manifest.bytes, counts)
 
 
-def _require_pulled(name: HubName, out: Path, reporter: Reporter) -> tuple[str, Manifest]:
+def _require_already_pulled(name: HubName, out: Path, reporter: Reporter) -> tuple[str, Manifest]:
     """Return commit and manifest. Raises UsageError unless `out` holds exactly that."""
     try:
         local = read_manifest(out)

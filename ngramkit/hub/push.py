@@ -124,7 +124,7 @@ def push(
     with hub_errors(name, kind):
         remote = Repository.at(name, kind, revision)
         there = remote.find()
-        is_private = private if there is None else _is_private(there, path, private)
+        is_private = private if there is None else _is_private_as_required(there, path, private)
         files = {} if there is None else there.files()
         if there == remote and not (create_pr or force):
             _require_same_kind(remote, files, path, artifact.kind)
@@ -156,7 +156,7 @@ def push(
         if dry_run:
             return pushed
         remote.create(private=private)
-        is_private = _is_private(remote, path, private)
+        is_private = _is_private_as_required(remote, path, private)
         readers = "private" if is_private else "public"
         if any(upload.name == LOG for upload in send):
             counts = manifest.counts
@@ -192,7 +192,7 @@ def require_allow_private(what: object, is_private: bool, allow_private: bool) -
         )
 
 
-def _is_private(repository: Repository, path: Path, wanted: bool) -> bool:
+def _is_private_as_required(repository: Repository, path: Path, wanted: bool) -> bool:
     """Return whether the repository is private. Raises UsageError if it must be but is not."""
     is_private = bool(repository.info().private)
     if wanted and not is_private:

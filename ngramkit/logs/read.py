@@ -143,7 +143,7 @@ def read_log(
     for path in listed.paths:
         try:
             file = LogFile(path, skips.parts)
-            formats.append((file, named or _recognize(file)))
+            formats.append((file, named or _recognize_format(file)))
         except InputError as error:
             if path not in listed.in_folders:
                 raise
@@ -173,7 +173,7 @@ def read_log(
                 skips.not_selected += 1
             else:
                 models[found.model] += 1
-                if len(listed.paths) > 1 and _is_elsewhere(found, places):
+                if len(listed.paths) > 1 and _is_copy_in_another_file(found, places):
                     skips.parts[COPIED_REQUEST] += 1
                 yield found
     skips.print(reporter, models.total())
@@ -183,7 +183,7 @@ def read_log(
         raise skips.no_request(wanted)
 
 
-def _is_elsewhere(request: LoggedRequest, places: dict[int, Path]) -> bool:
+def _is_copy_in_another_file(request: LoggedRequest, places: dict[int, Path]) -> bool:
     """Return whether an equal request with a name was found in another file."""
     if not request.name or request.where is None:
         return False
@@ -321,7 +321,7 @@ def _named_format(name: str | None, names: Mapping[str, str] | None) -> LogForma
     return FORMATS[name] if name else None
 
 
-def _recognize(file: LogFile) -> LogFormat:
+def _recognize_format(file: LogFile) -> LogFormat:
     """Return a file's format. Raises InputError for an unknown one."""
     if file.is_torch:
         return FORMATS["slime"]

@@ -31,13 +31,13 @@ from ngramkit.remote.url_cache import (  # fmt: skip
     Cache,
     Entry,
     fetch_texts,
-    find_remote,
+    find_remote_manifest,
     link_blobs,
     local_name,
-    put_whole,
     stage_artifact,
     staged_folder,
     upload_texts,
+    write_atomically,
 )
 from ngramkit.remote.urls import UrlFolder, as_path, as_url, require_whole_writes
 
@@ -49,11 +49,11 @@ def require_out(out: str | Path | None, kind: str | None = None, *, force: bool 
     """Raise early what `build_at` would raise about `out` for an artifact of `kind`."""
     check_types(Path, out=out)
     check_types(bool, force=force)
-    if _url_to_write(out) is None and out is not None:
+    if _require_atomic_url(out) is None and out is not None:
         require_place(as_path(out), kind, force=force)
 
 
-def _url_to_write(out: str | Path | None) -> str | None:
+def _require_atomic_url(out: str | Path | None) -> str | None:
     """Return a URL whose storage writes files atomically, else raise UsageError; None for paths."""
     url = None if out is None else as_url(out)
     if url is not None or re.match(r"hf:/", str(out), re.IGNORECASE):
@@ -67,12 +67,12 @@ def manifest_at(place: str | Path) -> Manifest | None:
     with suppress(ArtifactError):
         if url is None:
             return read_manifest(as_path(place))
-        found = find_remote(UrlFolder.at(url, "out"))
+        found = find_remote_manifest(UrlFolder.at(url, "out"))
         return None if found is None else found[1]
     return None
 
 
-def require_same(
+def require_same_or_force(
     place: str | Path, kind: str, is_same: Callable[[Manifest], bool], *, force: bool
 ) -> None:
     """Raise early what `build_at` would raise about `place`.
@@ -98,7 +98,7 @@ def build_at(
     only with `force`. Raises as `build`; UsageError if the storage is not writable or holds another
     artifact, NetworkError if it refuses.
     """
-    url = _url_to_write(out)
+    url = _require_atomic_url(out)
     if url is None:
         return build(None if out is None else as_path(out), reporter=reporter, force=force)
     place, cache = UrlFolder.at(url, "out"), Cache.chosen()
@@ -146,13 +146,13 @@ def _clear_stand_in(work: Path) -> None:
 def _publish_artifact(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) -> None:
     """Upload missing files, then the manifest; another artifact's manifest is deleted first."""
     manifest, work = made.manifest, made.path
-    remote = find_remote(place)
+    remote = find_remote_manifest(place)
     other = remote is not None and remote[1] != manifest
     if other and not force:
         raise exists_error(place)
     uploads, contents = _Uploads(work.with_name(UPLOADS_FILE), manifest), place.contents()
     if remote is None:
-        _require_ours_only(place, contents)
+        _require_no_foreign_files(place, contents)
     missing = [entry for entry in manifest.files.items() if not uploads.arrived(entry[0], contents)]
     if remote is not None and not other and not missing:
         upload_texts(place, work, CARD, RECIPE)
@@ -171,14 +171,14 @@ def _publish_artifact(place: UrlFolder, made: Artifact, force: bool, reporter: R
         list(pool.map(upload, missing))  # stops at the first error
     upload_texts(place, work, CARD, RECIPE)
     place.put(work / MANIFEST_FILE, MANIFEST_FILE)
-    _require_ours(place, manifest, uploads)
+    _require_no_other_writer(place, manifest, uploads)
     if remote is not None:
         for name in remote[1].files.keys() - manifest.files.keys():
             place.remove(name)
 
 
-def _require_ours(place: UrlFolder, manifest: Manifest, uploads: _Uploads) -> None:
-    contents, remote = place.contents(), find_remote(place)
+def _require_no_other_writer(place: UrlFolder, manifest: Manifest, uploads: _Uploads) -> None:
+    contents, remote = place.contents(), find_remote_manifest(place)
     whole = all(uploads.arrived(name, contents) for name in manifest.files)
     if not whole or remote is None or remote[1] != manifest:
         raise InputError(
@@ -187,7 +187,7 @@ def _require_ours(place: UrlFolder, manifest: Manifest, uploads: _Uploads) -> No
         )
 
 
-def _require_ours_only(place: UrlFolder, contents: Mapping[str, str]) -> None:
+def _require_no_foreign_files(place: UrlFolder, contents: Mapping[str, str]) -> None:
     """Raise UsageError for files that no interrupted upload leaves."""
     begun = any(name.endswith(".safetensors") for name in contents)
     foreign = [name for name in contents if not (begun and WRITTEN.fullmatch(name))]
@@ -225,7 +225,7 @@ def _move_to_cache(
 ) -> Path:
     manifest, work = made.manifest, made.path
     try:
-        missing = cache.make_room(manifest, str(place))
+        missing = cache.evict_until_fits(manifest, str(place))
     except InputError as error:
         reporter.note(f"{error}: keeping a copy in {work}")
         return work
@@ -236,7 +236,7 @@ def _move_to_cache(
     link_blobs(cache, folder, manifest)
     for name in (CARD, RECIPE, MANIFEST_FILE):
         if (done / name).is_file():
-            put_whole(folder / name, (done / name).read_bytes())
+            write_atomically(folder / name, (done / name).read_bytes())
     write_proof_of_own_files(folder, manifest)  # opening `made` has checked it
     remove_entries(entries_with_our_names(done))
     (work.with_name(UPLOADS_FILE)).unlink(missing_ok=True)

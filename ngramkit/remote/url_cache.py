@@ -135,7 +135,7 @@ class Cache:
         file.replace(self.blob(sha256))
         _mark_of_use(self.blob(sha256)).touch()
 
-    def make_room(self, manifest: Manifest, what: str) -> list[Entry]:
+    def evict_until_fits(self, manifest: Manifest, what: str) -> list[Entry]:
         """Return the listed files whose blobs are missing, each content once.
 
         Evicts the least recently used other blobs until they fit. Raises InputError if they cannot.
@@ -146,7 +146,7 @@ class Cache:
             return []
         needed = sum(record.bytes for _, record in missing)
         with hold_lock(self.folder / "lock"):
-            self._tidy()
+            self._delete_abandoned_downloads()
             blobs = sorted(self._blobs(), key=lambda blob: blob[2])
             whole = needed + sum(size for path, size, _ in blobs if path.name in contents)
             bound = self.size
@@ -176,7 +176,7 @@ class Cache:
                     at = used.stat().st_mtime if used.exists() else 0.0
                     yield path, path.stat().st_size, at
 
-    def _tidy(self) -> None:
+    def _delete_abandoned_downloads(self) -> None:
         for path in (self.folder / "incoming").iterdir():
             with suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > MAX_DOWNLOAD_SECONDS:
@@ -196,11 +196,11 @@ def stage_artifact(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Mani
     """
     place, cache = UrlFolder.at(url), Cache.chosen()
     for left in reversed(range(DOWNLOAD_TRIES)):
-        raw, manifest = read_remote(place)
+        raw, manifest = require_remote_manifest(place)
         folder = staged_folder(cache, place, manifest)
         try:
             _download_artifact(place, cache, manifest, reporter)
-            _lay_out(place, cache, folder, raw, manifest)
+            _link_blobs_and_texts(place, cache, folder, raw, manifest)
             open_artifact_folder(folder, reporter=reporter)
         except ArtifactError as error:
             if not left or not _is_worth_a_retry(error, cache, manifest):
@@ -219,9 +219,9 @@ def _is_worth_a_retry(error: ArtifactError, cache: Cache, manifest: Manifest) ->
     return missing or isinstance(error, NotAsListedError)
 
 
-def read_remote(place: UrlFolder) -> tuple[bytes, Manifest]:
+def require_remote_manifest(place: UrlFolder) -> tuple[bytes, Manifest]:
     """Return the raw and the parsed manifest. Raises ArtifactError if it is missing or unusable."""
-    remote = find_remote(place)
+    remote = find_remote_manifest(place)
     if remote is None:
         raise ArtifactError(
             f"cannot use {place}: it has no {MANIFEST_FILE}, so it is not an ngramkit artifact",
@@ -235,7 +235,7 @@ def read_remote(place: UrlFolder) -> tuple[bytes, Manifest]:
     return remote
 
 
-def find_remote(place: UrlFolder) -> tuple[bytes, Manifest] | None:
+def find_remote_manifest(place: UrlFolder) -> tuple[bytes, Manifest] | None:
     raw = place.read(MANIFEST_FILE, LIMITS.json_bytes)
     if raw is None:
         return None
@@ -256,7 +256,7 @@ def local_name(place: UrlFolder) -> str:
 def _download_artifact(
     place: UrlFolder, cache: Cache, manifest: Manifest, reporter: Reporter
 ) -> None:
-    missing = cache.make_room(manifest, str(place))
+    missing = cache.evict_until_fits(manifest, str(place))
     if not missing:
         return
     reporter.stage(f"fetching {place}", sum(record.bytes for _, record in missing), "bytes")
@@ -269,7 +269,9 @@ def _download_artifact(
         list(pool.map(fetch, missing))  # stops at the first error
 
 
-def _lay_out(place: UrlFolder, cache: Cache, folder: Path, raw: bytes, manifest: Manifest) -> None:
+def _link_blobs_and_texts(
+    place: UrlFolder, cache: Cache, folder: Path, raw: bytes, manifest: Manifest
+) -> None:
     link_blobs(cache, folder, manifest)
     if not (folder / MANIFEST_FILE).exists():
         _put_texts(place, folder, raw, CARD, RECIPE)
@@ -279,8 +281,8 @@ def _put_texts(place: UrlFolder, folder: Path, manifest: bytes, *names: str) -> 
     for name in names:
         text = place.read(name, LIMITS.text_bytes)
         if text is not None:
-            put_whole(folder / name, text)
-    put_whole(folder / MANIFEST_FILE, manifest)
+            write_atomically(folder / name, text)
+    write_atomically(folder / MANIFEST_FILE, manifest)
 
 
 def link_blobs(cache: Cache, folder: Path, manifest: Manifest) -> None:
@@ -294,7 +296,7 @@ def link_blobs(cache: Cache, folder: Path, manifest: Manifest) -> None:
             temporary.replace(folder / name)
 
 
-def put_whole(path: Path, raw: bytes) -> None:
+def write_atomically(path: Path, raw: bytes) -> None:
     temporary = _temporary_path(path)
     temporary.write_bytes(raw)
     temporary.replace(path)
@@ -309,7 +311,7 @@ def _temporary_path(path: Path) -> Path:
 
 def fetch_texts(place: UrlFolder, folder: Path) -> bool:
     """Download manifest and recipe into a new `folder`; return False if there is no artifact."""
-    remote = find_remote(place)
+    remote = find_remote_manifest(place)
     if remote is None:
         return False
     folder.mkdir()

@@ -101,16 +101,16 @@ def test_hints_fit_the_one_who_reads_them(monkeypatch):
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils import httpx
 
-    from ngramkit.basics.errors import from_hub
+    from ngramkit.basics.errors import translate_hub_error
 
     request = httpx.Request("POST", "http://127.0.0.1/x")
     refused = HfHubHTTPError("no", response=httpx.Response(403, request=request))
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: "hf_x")
-    assert "your own namespace" in from_hub(refused, "them/x").hint
+    assert "your own namespace" in translate_hub_error(refused, "them/x").hint
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
-    assert from_hub(refused, "them/x").hint == "run: hf auth login"
-    assert "same command" not in from_hub(ConnectionError(), "a/b", "model").hint
-    assert "same command" in from_hub(ConnectionError(), "a/b", "dataset").hint
+    assert translate_hub_error(refused, "them/x").hint == "run: hf auth login"
+    assert "same command" not in translate_hub_error(ConnectionError(), "a/b", "model").hint
+    assert "same command" in translate_hub_error(ConnectionError(), "a/b", "dataset").hint
 
 
 @pytest.mark.parametrize(

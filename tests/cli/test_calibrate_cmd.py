@@ -21,8 +21,8 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("NGRAMKIT_MODEL", raising=False)
     monkeypatch.setattr(calibrate, "MAX_SPREAD", 1e9)  # whatever else this machine does
-    few = partial(calibrate.measure, sizes=(0, 4, 16), contexts=(32, 128))
-    monkeypatch.setattr(calibrate, "measure", few)
+    few = partial(calibrate.measure_best_rounds, sizes=(0, 4, 16), contexts=(32, 128))
+    monkeypatch.setattr(calibrate, "measure_best_rounds", few)
     return lambda *options: CliRunner().invoke(app, [*map(str, options)])
 
 

@@ -119,8 +119,8 @@ def test_a_calibration_is_kept_and_used(model, monkeypatch):
     from ngramkit.decode import calibrate
 
     monkeypatch.setattr(calibrate, "MAX_SPREAD", 1e9)  # whatever else this machine does
-    few = partial(calibrate.measure, sizes=(0, 4), contexts=(32,))
-    monkeypatch.setattr(calibrate, "measure", few)
+    few = partial(calibrate.measure_best_rounds, sizes=(0, 4), contexts=(32,))
+    monkeypatch.setattr(calibrate, "measure_best_rounds", few)
     found = ngramkit.calibrate(model, seconds=0)
     assert found.path.exists()
     assert found.picture.exists()

@@ -11,14 +11,14 @@ from tiny_models import tiny_model
 from ngramkit.basics.errors import InputError, NgramkitError
 from ngramkit.basics.progress import Reporter
 from ngramkit.budget.profile import Pass, Profile
-from ngramkit.decode.calibrate import calibrate, measure, plot_costs
+from ngramkit.decode.calibrate import calibrate, measure_best_rounds, plot_costs
 from ngramkit.decode.kept_costs import profile_file, profile_path
 from ngramkit.decode.load import LanguageModel
 
 
 def test_measured_profiles_are_found_again(model, tmp_path):
     sizes = (0, 1, 8)
-    found = measure(model, sizes=sizes, contexts=(8, 64, 100_000), seconds=0)
+    found = measure_best_rounds(model, sizes=sizes, contexts=(8, 64, 100_000), seconds=0)
     assert found.sizes == list(sizes)
     assert found.contexts == [8, 64]  # 100,000 tokens do not fit the model
     table = found.table()
@@ -54,7 +54,7 @@ def test_another_model_has_another_profile(model):
 
 def test_a_damaged_profile_is_named(model):
     path = profile_path(model)
-    measure(model, sizes=(0, 1), contexts=(8,), seconds=0).save(path)
+    measure_best_rounds(model, sizes=(0, 1), contexts=(8,), seconds=0).save(path)
     whole = json.loads(path.read_text())
     for damage in ("{", json.dumps({"passes": []}), json.dumps({**whole, "passes": [{"size": 1}]})):
         path.write_text(damage)
@@ -108,7 +108,7 @@ def test_a_field_that_a_profile_lacks_is_named(body, says, tmp_path):
 
 def test_a_profile_of_an_earlier_version_is_read(model):
     path = profile_path(model)
-    found = measure(model, sizes=(0, 1), contexts=(8,), seconds=0)
+    found = measure_best_rounds(model, sizes=(0, 1), contexts=(8,), seconds=0)
     found.save(path)
     path.write_text(json.dumps({"engine": "eager", **json.loads(path.read_text())}))
     assert Profile.load(path) == found
@@ -120,7 +120,7 @@ def test_noise_is_measured_and_shown_not_smoothed_away(model):
     assert noisy.measured().tolist() == [[2.0, 1.0, 3.0]]
     assert noisy.table().tolist() == [[1.0, 1.0, 3.0]]
     assert noisy.noise == 0.5
-    found = measure(model, sizes=(0, 1, 2), contexts=(8, 64), seconds=0)
+    found = measure_best_rounds(model, sizes=(0, 1, 2), contexts=(8, 64), seconds=0)
     assert all(each.spread >= 0 for each in found.passes)
 
 
@@ -146,7 +146,9 @@ def test_calibration_takes_the_time_that_it_announces(model, monkeypatch):
     monkeypatch.setattr(module, "open_filled", lambda model, verify, context, nodes: Slow(context))
     monkeypatch.setattr(module, "time_pass", timed)
     monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
-    found = measure(model, sizes=(0, 1), contexts=(8, 32, 64), seconds=0.6, reporter=Notes())
+    found = measure_best_rounds(
+        model, sizes=(0, 1), contexts=(8, 32, 64), seconds=0.6, reporter=Notes()
+    )
     assert now[0] < 1.5  # five rounds of 64 would take two
     assert found.contexts == [8, 32]
     assert "64 tokens" in notes[0]
@@ -180,7 +182,7 @@ def test_what_a_noisy_machine_gives_is_not_kept(model, tmp_path, monkeypatch):
 
     noisy = Profile("m", "d", "t", [Pass(0, 8, 1.0, 0.5)])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(module, "measure", lambda *args, **options: noisy)
+    monkeypatch.setattr(module, "measure_best_rounds", lambda *args, **options: noisy)
     with pytest.raises(NgramkitError, match="too noisy, a typical pass took 50% "):
         calibrate(model)
     assert not list(tmp_path.rglob("profiles"))

@@ -17,7 +17,7 @@ from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import decode
 from ngramkit.decode.prompts import chat_ids
 from ngramkit.decode.request import Request
-from ngramkit.decode.verifiers import open_verifier, verify_mode
+from ngramkit.decode.verifiers import choose_verify_mode, open_verifier
 from ngramkit.drafters.registry import NoDraft
 
 SWITCH = 30
@@ -68,7 +68,7 @@ def test_the_text_is_generates_across_a_switch_of_rope(name, kind):
     modes = ("chain", "batch") if name in RECURRENT else ("tree", "batch")
     for mode, prompt in zip(modes, prompts((SWITCH, 24)), strict=True):
         answer = generated(model, prompt)
-        verifier = open_verifier(model, verify_mode(model, mode), room=len(prompt) + 2)
+        verifier = open_verifier(model, choose_verify_mode(model, mode), room=len(prompt) + 2)
         oracle = NoisyOracle(answer, 4096)
         run = decode(verifier, oracle, Request(prompt, NEW_TOKENS, 8))
         assert run.token_ids.tolist() == answer, (mode, len(prompt))
@@ -83,7 +83,7 @@ def test_every_length_of_a_prompt_around_a_switch(name, mode):
     for prompt in prompts((SWITCH + 1, SWITCH, SWITCH - 1, SWITCH - 6)):
         answer = generated(model, prompt)
         for drafter in (NoDraft(), NoisyOracle(answer, 4096, len(prompt))):
-            verifier = open_verifier(model, verify_mode(model, mode), room=64)
+            verifier = open_verifier(model, choose_verify_mode(model, mode), room=64)
             run = decode(verifier, drafter, Request(prompt, NEW_TOKENS, 8))
             assert run.token_ids.tolist() == answer, len(prompt)
 
@@ -93,7 +93,7 @@ def test_a_longer_request_leaves_no_frequencies_behind():
     long, short = prompts((50, SWITCH + 2))
     answer = generated(model, short)
     for prompt in (long, short):
-        verifier = open_verifier(model, verify_mode(model), room=64)
+        verifier = open_verifier(model, choose_verify_mode(model), room=64)
         run = decode(verifier, NoDraft(), Request(prompt, NEW_TOKENS, 8))
     assert run.token_ids.tolist() == answer
 
@@ -131,7 +131,7 @@ def test_drafts_end_where_learned_positions_end(name):
     left = iter(range(len(answer) - 1, -1, -1))
     request = Request(prompt, 100, 8, stop=lambda _: not next(left))
     oracle = NoisyOracle([*answer, *range(1, 100)], 4096)
-    run = decode(open_verifier(model, verify_mode(model), room=128), oracle, request)
+    run = decode(open_verifier(model, choose_verify_mode(model), room=128), oracle, request)
     assert run.token_ids.tolist() == answer
 
 

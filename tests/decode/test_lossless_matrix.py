@@ -16,7 +16,7 @@ from tiny_models import ARCHITECTURES, ROWS_ONLY, tiny_model
 
 from ngramkit.decode.loop import decode
 from ngramkit.decode.request import Request
-from ngramkit.decode.verifiers import open_verifier, verify_mode
+from ngramkit.decode.verifiers import choose_verify_mode, open_verifier
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.registry import DRAFTERS
@@ -52,7 +52,7 @@ def opened(name, way):
     expected = BatchVerifier if name in ROWS_ONLY else expected
 
     def verifier(model, *, room):
-        found = open_verifier(model, verify_mode(model, **asked), room=room)
+        found = open_verifier(model, choose_verify_mode(model, **asked), room=room)
         assert type(found) is expected
         return found
 

@@ -12,7 +12,7 @@ from tiny_models import tiny_model
 import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.decode.probe import agrees_with_generate, critical_lengths
-from ngramkit.decode.verifiers import require_own_inputs, verify_mode
+from ngramkit.decode.verifiers import choose_verify_mode, require_own_inputs
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 
@@ -89,7 +89,7 @@ def test_a_model_without_a_cache_is_refused_in_every_mode(mode):
     sizes["initializer_range"] = 0.4
     model = transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**sizes)).eval()
     with pytest.raises(InputError, match="openai-gpt"):
-        verify_mode(model, mode)
+        choose_verify_mode(model, mode)
 
 
 class Tuned:
@@ -121,12 +121,12 @@ class Bound:
 
 def test_virtual_tokens_are_refused_by_name_also_after_a_probe():
     model = tiny_model("llama")
-    assert verify_mode(model) == "tree"
+    assert choose_verify_mode(model) == "tree"
     tuned = Tuned(model)
     model.prepare_inputs_for_generation = tuned.prepare
     for mode in (None, "batch"):
         with pytest.raises(InputError, match="PROMPT_TUNING"):
-            verify_mode(model, mode)
+            choose_verify_mode(model, mode)
     with pytest.raises(InputError, match="PROMPT_TUNING"):
         ngramkit.generate(model, IDS, drafter="none", **CALL)
 

@@ -18,7 +18,7 @@ from ngramkit.decode.probe import (
     attention_windows,
     is_probed,
 )
-from ngramkit.decode.verifiers import verify_mode
+from ngramkit.decode.verifiers import choose_verify_mode
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 
@@ -162,7 +162,7 @@ def test_another_process_does_not_probe_again(checkpoint, cache, caplog):
 
 
 def test_only_the_same_model_run_in_the_same_way_is_known(checkpoint, cache):
-    verify_mode(checkpoint())
+    choose_verify_mode(checkpoint())
     assert is_probed(checkpoint(), TreeVerifier)
     assert not is_probed(checkpoint(attn_implementation="eager"), TreeVerifier)
     assert not is_probed(checkpoint(dtype=torch.bfloat16), TreeVerifier)
@@ -170,29 +170,29 @@ def test_only_the_same_model_run_in_the_same_way_is_known(checkpoint, cache):
     other.config.rope_theta = 77.0
     assert not is_probed(other, TreeVerifier)
     nameless = tiny_model("llama", vocab_size=60)
-    verify_mode(nameless)
+    choose_verify_mode(nameless)
     gc.collect()
     assert len(list(cache.iterdir())) == 1
 
 
 def test_a_model_that_was_patched_is_probed_anew(checkpoint, caplog):
-    verify_mode(checkpoint())
+    choose_verify_mode(checkpoint())
     model = checkpoint()
     forward = model.forward
     model.forward = lambda *args, attention_mask=None, **kwargs: forward(*args, **kwargs)
-    assert verify_mode(model) == "batch"
+    assert choose_verify_mode(model) == "batch"
     assert "llama cannot verify a draft as a tree" in caplog.text
 
 
 def test_a_model_that_takes_no_tree_is_probed_by_each_process(cache):
     model = tiny_model("bloom")
     model.name_or_path = "some/bloom"
-    assert verify_mode(model) == "batch"
+    assert choose_verify_mode(model) == "batch"
     assert [path.name.partition("-")[0] for path in cache.iterdir()] == ["BatchVerifier"]
 
 
 def test_what_others_may_write_is_not_believed(checkpoint, cache):
-    verify_mode(checkpoint())
+    choose_verify_mode(checkpoint())
     cache.chmod(0o777)
     assert not is_probed(checkpoint(), TreeVerifier)
 

@@ -15,7 +15,7 @@ import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus.chat import Message
 from ngramkit.decode.cache import InPlaceCache, InPlaceLayer, RecurrentLayer, is_recurrent
-from ngramkit.decode.calibrate import measure
+from ngramkit.decode.calibrate import measure_best_rounds
 from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.kept_costs import profile_path
@@ -23,7 +23,7 @@ from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.prompts import chat_ids
 from ngramkit.decode.request import Request
-from ngramkit.decode.verifiers import open_verifier, verify_mode
+from ngramkit.decode.verifiers import choose_verify_mode, open_verifier
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.cacheback import Cacheback
@@ -54,7 +54,7 @@ def test_prompts_are_answered_as_the_model_does(tokenizer, name):
 def test_such_models_are_given_chains_and_rows_where_asked(name):
     model = tiny_model(name)
     assert is_recurrent(model)
-    assert verify_mode(model) == verify_mode(model, "tree") == "chain"
+    assert choose_verify_mode(model) == choose_verify_mode(model, "tree") == "chain"
     assert type(open_verifier(model, "chain", room=8)) is ChainVerifier
     assert type(open_verifier(model, "batch", room=8)) is BatchVerifier
 
@@ -64,7 +64,7 @@ def test_a_model_that_transformers_reads_in_two_ways_is_refused(name):
     model = tiny_model(name)
     for mode in (None, "tree", "chain", "batch"):
         with pytest.raises(InputError, match=f"cannot draft for {name}: "):
-            verify_mode(model, mode)
+            choose_verify_mode(model, mode)
 
 
 def test_models_with_attention_alone_take_chains_too(tokenizer):
@@ -145,7 +145,7 @@ def test_an_auto_budget_decodes_with_it(tmp_path, monkeypatch, tokenizer, calibr
     model = LanguageModel("tiny/mamba2", tiny_model("mamba2"), tokenizer)
     reference = references(model.model, tokenizer, count=1)[0]
     if calibrated:
-        found = measure(model, sizes=(0, 1, 4, 8), contexts=(8, 32), seconds=0)
+        found = measure_best_rounds(model, sizes=(0, 1, 4, 8), contexts=(8, 32), seconds=0)
         found.save(profile_path(model))
     decoder = Decoder.settle(model, DecodeOptions(verify=verify))
     assert (decoder.verify, decoder.shown_budget) == (verify or "chain", "auto")

@@ -13,7 +13,7 @@ from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.decode.loop import decode
 from ngramkit.decode.request import Request
 from ngramkit.decode.sampling import Sampling
-from ngramkit.decode.verifiers import VERIFIERS, open_verifier, verify_mode
+from ngramkit.decode.verifiers import VERIFIERS, choose_verify_mode, open_verifier
 
 ROWS = 20
 
@@ -22,7 +22,7 @@ def run(model, reference, seed, mode, **options):
     drafter = NoisyOracle(reference.answer, VOCABULARY, seed)
     request = Request(reference.prompt, 12, (1, 4, 24)[seed % 3], eos=frozenset({0}), **options)
     # Little room, so that the cache has to grow on the way.
-    verifier = open_verifier(model, verify_mode(model, mode), room=len(reference.prompt) + 2)
+    verifier = open_verifier(model, choose_verify_mode(model, mode), room=len(reference.prompt) + 2)
     return decode(verifier, drafter, request)
 
 
@@ -59,25 +59,25 @@ def test_a_seed_gives_the_same_sampled_text(tokenizer):
 
 def test_a_model_that_takes_trees_is_given_trees():
     model = tiny_model("llama")
-    assert verify_mode(model) == "tree"
-    assert verify_mode(model, "batch") == "batch"
+    assert choose_verify_mode(model) == "tree"
+    assert choose_verify_mode(model, "batch") == "batch"
 
 
 def test_a_model_that_takes_no_mask_is_given_rows_and_that_is_said(caplog):
     model = tiny_model("bloom")
-    assert verify_mode(model, "tree") == "batch"
+    assert choose_verify_mode(model, "tree") == "batch"
     assert "bloom cannot verify a draft as a tree" in caplog.text
-    assert isinstance(open_verifier(model, verify_mode(model), room=8), VERIFIERS["batch"])
+    assert isinstance(open_verifier(model, choose_verify_mode(model), room=8), VERIFIERS["batch"])
 
 
 def test_a_model_without_attention_is_refused():
     with pytest.raises(InputError, match="cannot draft for mamba: "):
-        verify_mode(tiny_model("mamba"))
+        choose_verify_mode(tiny_model("mamba"))
 
 
 def test_an_unknown_way_is_a_usage_error():
     with pytest.raises(UsageError, match="unknown verify mode 'rows'"):
-        verify_mode(tiny_model("llama"), "rows")
+        choose_verify_mode(tiny_model("llama"), "rows")
 
 
 def test_out_of_memory_is_not_taken_for_an_answer():
@@ -88,4 +88,4 @@ def test_out_of_memory_is_not_taken_for_an_answer():
 
     model.forward = forward
     with pytest.raises(torch.OutOfMemoryError):
-        verify_mode(model)
+        choose_verify_mode(model)

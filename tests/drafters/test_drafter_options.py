@@ -6,7 +6,7 @@ import pytest
 from choosing import MINE, chosen
 
 from ngramkit.basics.errors import UsageError
-from ngramkit.choose import DrafterChoice, choose
+from ngramkit.choose import DrafterChoice, choose_from_sources
 from ngramkit.drafters.asked import asked_drafters
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.sources import Sources
@@ -55,12 +55,12 @@ def test_defaults_of_the_decoding_are_no_options_that_somebody_gave(tmp_path, mo
 
 def test_a_drafter_of_ones_own_takes_the_same_place():
     one = Context()
-    assert choose(one, MINE, Sources()).load() is one
-    made = choose(Context, MINE, Sources())
+    assert choose_from_sources(one, MINE, Sources()).load() is one
+    made = choose_from_sources(Context, MINE, Sources())
     assert made.load() is not made.load()
-    assert (choose(one, MINE, Sources()).label, made.label) == ("Context", "Context")
+    assert (choose_from_sources(one, MINE, Sources()).label, made.label) == ("Context", "Context")
     assert isinstance(made, DrafterChoice)
     several = asked_drafters([Context, one, "context", Context])
-    labels = [choose(each, MINE, Sources()).label for each in several]
+    labels = [choose_from_sources(each, MINE, Sources()).label for each in several]
     assert labels == ["Context", "Context-2", "context", "Context-3"]
     assert "Context" in repr(made)

@@ -16,7 +16,7 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.engines.config import CONFIG_VARIABLE
 from ngramkit.engines.llama_cpp import Drafter
 from ngramkit.engines.sglang import NgramCorpus
-from ngramkit.engines.source import load_engine_tokenizer, require_same
+from ngramkit.engines.source import load_engine_tokenizer, require_same_encoding
 from ngramkit.engines.tensorrt_llm import BASE_MODULE, make_drafter
 from ngramkit.engines.vllm import Proposer
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -63,27 +63,27 @@ def warnings(caplog):
 
 
 def test_tokenizers_are_compared_by_what_they_encode(built, models, caplog):
-    require_same(built, load_engine_tokenizer(models["own"]))
+    require_same_encoding(built, load_engine_tokenizer(models["own"]))
     assert warnings(caplog) == []
-    require_same(built, load_engine_tokenizer(models["tuned"]))
+    require_same_encoding(built, load_engine_tokenizer(models["tuned"]))
     assert warnings(caplog) == ["the datastore and the engine's model: their vocabularies differ"]
     with pytest.raises(ArtifactError, match=r"encodes .* differently"):
-        require_same(built, load_engine_tokenizer(models["other"]))
-    assert require_same([], load_engine_tokenizer(models["other"])) is None
+        require_same_encoding(built, load_engine_tokenizer(models["other"]))
+    assert require_same_encoding([], load_engine_tokenizer(models["other"])) is None
 
 
 def test_a_function_that_encodes_is_compared(built, models):
     own, other = (load_tokenizer(models[name]).backend for name in ("own", "other"))
-    require_same(built, lambda text: own.encode(text, add_special_tokens=False).ids)
+    require_same_encoding(built, lambda text: own.encode(text, add_special_tokens=False).ids)
     with pytest.raises(ArtifactError, match="cannot use the datastore: it was built for"):
-        require_same(built, lambda text: other.encode(text, add_special_tokens=False).ids)
+        require_same_encoding(built, lambda text: other.encode(text, add_special_tokens=False).ids)
 
 
 def test_what_cannot_be_compared_is_logged(built, caplog):
-    require_same(built, None)
-    require_same(built, SimpleNamespace(encode=str))  # a tokenizer of another kind
+    require_same_encoding(built, None)
+    require_same_encoding(built, SimpleNamespace(encode=str))  # a tokenizer of another kind
     older = TokenizerRecord("some/model", 12, "ab" * 32)
-    require_same([SimpleNamespace(path="an old one", tokenizer=older)], lambda text: [])
+    require_same_encoding([SimpleNamespace(path="an old one", tokenizer=older)], lambda text: [])
     assert load_engine_tokenizer("/nowhere/at/all") is None
     said = warnings(caplog)
     assert ["number of ids" in each for each in said] == [True, True, True, False]

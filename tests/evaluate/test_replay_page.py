@@ -22,7 +22,7 @@ from ngramkit.drafters.base import DraftTree, Source
 from ngramkit.drafters.context import Context
 from ngramkit.evaluate import replay_page
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.replay_page import WatchedPass, texts_of
+from ngramkit.evaluate.replay_page import WatchedPass, text_of_each_token
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 CODE = 'def main(self):\n    """Says it."""\n    return self.name\n'
@@ -174,10 +174,12 @@ def test_a_drafter_with_a_hostile_name(tmp_path, replayed):
 def test_a_character_of_several_tokens_is_the_last_ones():
     tokenizer = load_tokenizer("demo")
     ids = tokenizer.encode("a你🎉\n")
-    texts = list(texts_of(ids, tokenizer))
+    texts = list(text_of_each_token(ids, tokenizer))
     assert "".join(texts) == "a你🎉\n"
     assert "" in texts
-    assert "\\x" in "".join(texts_of(ids[:-2], tokenizer))  # it ends within the last character
+    assert "\\x" in "".join(
+        text_of_each_token(ids[:-2], tokenizer)
+    )  # it ends within the last character
 
 
 def test_long_answers_and_many_answers_are_cut_and_that_is_said(replayed, monkeypatch):

@@ -18,7 +18,7 @@ from ngramkit.drafters.context import Context
 from ngramkit.evaluate.plots import Picture
 from ngramkit.evaluate.provenance import Provenance, command_line, commit_of
 from ngramkit.evaluate.replay_figures import Replay, Tally
-from ngramkit.evaluate.result_folder import Contents, replace_folder, require_free
+from ngramkit.evaluate.result_folder import Contents, replace_folder, require_replaceable_results
 from ngramkit.evaluate.result_tables import Cell, Table, steps_by_budget
 from ngramkit.evaluate.statistics import Units, rate_interval, ratio_with_interval
 
@@ -196,26 +196,26 @@ def test_a_baseline_is_one_of_the_drafters(here):
 
 def test_only_what_a_replay_wrote_is_replaced(here, tmp_path):
     """A foreign folder never, an earlier result with force."""
-    require_free(tmp_path / "new")
+    require_replaceable_results(tmp_path / "new")
     (tmp_path / "empty").mkdir()
-    require_free(tmp_path / "empty")
+    require_replaceable_results(tmp_path / "empty")
     with pytest.raises(UsageError, match="res: it exists"):
-        require_free(here / "res")
-    require_free(here / "res", force=True)
+        require_replaceable_results(here / "res")
+    require_replaceable_results(here / "res", force=True)
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     for name, text in (("results.json", "{}"), ("results.csv", "a\n"), ("notes.md", "mine\n")):
         (theirs / name).write_text(text)
         with pytest.raises(UsageError, match=f"it holds {name}, which no replay wrote"):
-            require_free(theirs, force=True)
+            require_replaceable_results(theirs, force=True)
         (theirs / name).unlink()
     (theirs / "results.json").write_text((here / "res/results.json").read_text())
     (theirs / "runs.jsonl").write_text("{}\n")
     with pytest.raises(UsageError, match=r"holds runs\.jsonl"):
-        require_free(theirs, force=True)
+        require_replaceable_results(theirs, force=True)
     (tmp_path / "link").symlink_to(here / "res")
     with pytest.raises(UsageError, match="must be a folder"):
-        require_free(tmp_path / "link", force=True)
+        require_replaceable_results(tmp_path / "link", force=True)
 
 
 def test_quiet_leaves_the_table(here):
