@@ -29,7 +29,7 @@ VERIFIERS: dict[str, type[TreeVerifier | BatchVerifier]] = {
 def open_verifier(model: Any, mode: str, *, room: int) -> ResumableVerifier:
     """Return a verifier for one request of a transformers causal LM.
 
-    `mode` is one of `verify_mode`. `room` is the number of tokens (prompt, answer, one draft) to
+    `mode` is one of `choose_verify_mode`. `room` is the number of tokens (prompt, answer, one draft) to
     allocate at first.
     """
     verifier = VERIFIERS[mode](model, room=room)
