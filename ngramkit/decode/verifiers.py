@@ -29,8 +29,8 @@ VERIFIERS: dict[str, type[TreeVerifier | BatchVerifier]] = {
 def open_verifier(model: Any, mode: str, *, room: int) -> ResumableVerifier:
     """Return a verifier for one request of a transformers causal LM.
 
-    `mode` is one of `choose_verify_mode`. `room` is the number of tokens (prompt, answer, one draft) to
-    allocate at first.
+    `mode` is one of `choose_verify_mode`. `room` is the number of tokens (prompt, answer, one
+    draft) to allocate at first.
     """
     verifier = VERIFIERS[mode](model, room=room)
     limits, context = rope_limits(model.config.get_text_config()), context_of(model)
