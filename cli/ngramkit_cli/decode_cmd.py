@@ -13,7 +13,6 @@ from typing import IO, TYPE_CHECKING
 
 import typer
 
-import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.machine import busy_note
 from ngramkit.basics.terminal_text import counted
@@ -58,12 +57,14 @@ def decode(
     Example: ngramkit decode --drafter rest --prompt "def main(" --compare
     """
     from ngramkit.decode.answer import answer
+    from ngramkit.decode.conversation import Conversation
+    from ngramkit.decode.options import DecodeOptions
 
     name = the_model(model, out)
     # With --json a conversation is shown on stderr, for the user who types.
     screen = Screen(sys.stderr if out.json else sys.stdout, color=color, bars=out.reporter)
     talks = prompting.chat and not prompting.prompt and prompting.prompt_file is None
-    options = ngramkit.DecodeOptions(
+    options = DecodeOptions(
         name,
         drafter=named_drafter(drafter),
         **sources.keywords(),
@@ -81,7 +82,7 @@ def decode(
         reporter=out.reporter,
     )
     if talks:
-        talk = ngramkit.Conversation.of(options)
+        talk = Conversation.of(options)
         replies = [reply.to_dict() for reply in converse(talk, screen, out)]
         out.result(" ".join(talk.drafter.names) or None, replies=replies, **talk.facts)
         return

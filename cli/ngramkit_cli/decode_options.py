@@ -178,16 +178,6 @@ class CacheOptions:
 
     def chosen(self) -> SpeCache | None:
         """Return the SpeCache, None for the full cache. Raises UsageError for invalid options."""
-        from ngramkit.decode.specache.options import SpeCache, cache_of
-
-        options = SpeCache(
-            bits=self.kv_bits,
-            group=self.kv_group,
-            top_k=self.kv_top_k,
-            residual=self.kv_residual,
-            speculative=self.speculative_token,
-        )
-        cache = cache_of(self.cache, options)
         unused = {
             "full": ("kv_bits", "kv_group", "kv_top_k", "kv_residual", "speculative_token"),
             "low-bit": ("kv_top_k", "speculative_token"),
@@ -199,4 +189,15 @@ class CacheOptions:
                     "give cache=specache, or leave it out",
                     option=(name, "cache"),
                 )
-        return cache
+        if self.cache == "full":
+            return None
+        from ngramkit.decode.specache.options import SpeCache, cache_of
+
+        options = SpeCache(
+            bits=self.kv_bits,
+            group=self.kv_group,
+            top_k=self.kv_top_k,
+            residual=self.kv_residual,
+            speculative=self.speculative_token,
+        )
+        return cache_of(self.cache, options)

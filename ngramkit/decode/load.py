@@ -131,14 +131,12 @@ def load_weights(
             require_no_kernels(config, name)
         require_causal(config.to_dict(), name)
         method = quantisation_method(config)
-        wanted = "auto" if method and dtype == "auto" else _choose_dtype(dtype, where)
         model: Any = AutoModelForCausalLM.from_pretrained(
             source,
             revision=revision,
-            dtype=wanted,
             trust_remote_code=trust_remote_code,
             weights_only=True,
-            **_device_arguments(device_map, where, method),
+            **_placement(device_map, where, dtype, method),
         )
     except (NgramkitError, MemoryError):
         raise
@@ -202,13 +200,18 @@ def quantisation_method(config: Any) -> str | None:
     return str(getattr(method, "value", method) or "quantised")
 
 
-def _device_arguments(
-    device_map: str | None, where: torch.device, method: str | None
+def _placement(
+    device_map: str | None, where: torch.device, dtype: str, method: str | None
 ) -> dict[str, Any]:
-    if device_map is None:
-        loads_there = method is not None and where.type != "cpu"
-        return {"device_map": {"": where}} if loads_there else {}
-    return {"device_map": device_map}
+    """Return the options of `from_pretrained` for the place and the type of the weights."""
+    if dtype == "auto" and method is None:
+        dtype = "float32" if where.type == "cpu" else "bfloat16"
+    options: dict[str, Any] = {"dtype": dtype if dtype == "auto" else getattr(torch, dtype)}
+    if device_map is not None:
+        options["device_map"] = device_map
+    elif method is not None and where.type != "cpu":
+        options["device_map"] = {"": where}
+    return options
 
 
 def device_of(name: str) -> torch.device:
@@ -218,13 +221,6 @@ def device_of(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"no such device: {name}", "use device=cpu", option="device")
     return device
-
-
-def _choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    if name == "auto":
-        name = "float32" if device.type == "cpu" else "bfloat16"
-    dtype: torch.dtype = getattr(torch, name)
-    return dtype
 
 
 def _not_loaded(name: str, source: str, method: str | None, error: Exception) -> NgramkitError:

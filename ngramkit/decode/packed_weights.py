@@ -103,15 +103,6 @@ class _Packing:
 _PACKINGS: WeakKeyDictionary[nn.Module, _Packing] = WeakKeyDictionary()
 
 
-def make_packed(layer: nn.Linear, packed: torch.Tensor, *, shared: bool) -> None:
-    weight = layer.weight
-    known = _fingerprint(weight) if shared else None
-    vars(layer).update(_packed=packed, _print=known, trusted=not shared)
-    layer.__class__ = PackedLinear
-    if not shared:
-        weight.data = weight.new_empty(0)
-
-
 def make_plain(layer: nn.Linear) -> None:
     state = vars(layer)
     weight = state["_parameters"]["weight"]
@@ -134,7 +125,7 @@ def pack_linears(model: nn.Module) -> int:
 
 
 def _pack_layers(model: nn.Module, layers: Sequence[nn.Linear]) -> int:
-    known = _PACKINGS.setdefault(model, _Packing()).layers
+    held = _PACKINGS.setdefault(model, _Packing()).layers
     owners = _count_owners(model)
     shapes: dict[tuple[Any, ...], list[nn.Linear]] = {}
     for layer in layers:
@@ -148,12 +139,15 @@ def _pack_layers(model: nn.Module, layers: Sequence[nn.Linear]) -> int:
                 if not _same_product(layer, packed, 1):
                     reason = "the output of one differs"
                     continue
-                address, size, shared = weight.data_ptr(), weight.nbytes, owners[id(weight)] > 1
-                del weight
-                make_packed(layer, packed, shared=shared)
+                shared = owners[id(weight)] > 1
+                known = _fingerprint(weight) if shared else None
+                vars(layer).update(_packed=packed, _print=known, trusted=not shared)
+                layer.__class__ = PackedLinear
+                held[layer] = None
                 count += 1
-                known[layer] = None
                 if not shared:
+                    address, size = weight.data_ptr(), weight.nbytes
+                    weight.data = weight.new_empty(0)
                     _release_pages(address, size, mapped)
                     freed += size
                 if freed > MAX_FREED:

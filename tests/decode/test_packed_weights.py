@@ -26,7 +26,6 @@ from ngramkit.decode.packed_weights import (
     PLAIN,
     PackedLinear,
     is_packed,
-    make_packed,
     pack_linears,
     packed_weights_of,
     unpacked,
@@ -394,8 +393,8 @@ def test_only_plain_layers_of_torch_are_replaced():
 
 def test_a_layer_takes_what_a_plain_one_takes():
     plain = nn.Linear(48, 20)
-    packed = copy.deepcopy(plain)
-    make_packed(packed, packed_weights.pack_weight(plain.weight), shared=False)
+    packed = nn.Sequential(copy.deepcopy(plain))
+    assert pack_linears(packed) == 1
     wide = torch.randn(6, 96)
     with torch.no_grad():
         for inputs in (wide[0, :48], wide[:0, :48], wide[:, ::2], wide.view(2, 3, 96)[..., 48:]):
