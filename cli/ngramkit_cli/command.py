@@ -214,7 +214,7 @@ def _parsed(command: Callable[..., None], name: str) -> Callable[..., None]:
         }
         staging = chosen.pop("staging", None)
         with chosen.pop("out").output(name) as out:
-            if staging is None:
+            if staging is None or (staging.cache_dir is None and staging.cache_size is None):
                 command(**chosen, **values, out=out)
                 return
             from ngramkit.remote.url_cache import using_cache

@@ -187,13 +187,15 @@ def in_lockstep(
         while going := [run for run in runs if not run.ended_by and run.tokens < tokens]:
             run = min(going, key=lambda each: each.tokens)
             run.clock.resume()
-            run.step()
+            run.verify()
+            run.accept_while_drafted()
 
     with model_passes():
         try:
             for run in runs:
                 run.clock.resume()
-                run.begin()
+                run.prefill()
+                run.accept_while_drafted()
             if beside is not None:
                 beside(catch_up)
             catch_up(inf)

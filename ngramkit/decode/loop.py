@@ -30,9 +30,11 @@ def decode(
     run = Run(verifier, drafter, request, sink)
     with model_passes():
         try:
-            run.begin()
+            run.prefill()
+            run.accept_while_drafted()
             while not run.ended_by:
-                run.step()
+                run.verify()
+                run.accept_while_drafted()
         except KeyboardInterrupt:
             run.ended_by = "interrupt"
         finally:
@@ -64,10 +66,6 @@ class Run:
         self._asked = True
         self._drafting = self._passing = 0.0  # seconds of work
 
-    def begin(self) -> None:
-        self.prefill()
-        self._accept_while_drafted()
-
     def prefill(self) -> None:
         prompt = self._request.prompt
         if self._request.threads is not None:
@@ -90,11 +88,7 @@ class Run:
     def tokens(self) -> int:
         return len(self._written)
 
-    def step(self) -> None:
-        self.verify()
-        self._accept_while_drafted()
-
-    def _accept_while_drafted(self) -> None:
+    def accept_while_drafted(self) -> None:
         while self.accept_or_end_pass(self.choose_token()):
             pass
 
