@@ -178,13 +178,13 @@ class ChosenModel:
 def as_name(model: object) -> str:
     if not isinstance(model, str | PurePath):
         raise TypeError(f"model must be a name or a path, got {model!r:.60}")
+    if model == "":
+        raise UsageError("model must not be empty", "name one, or leave it out", option="model")
     return str(model)
 
 
 def chosen_model(name: str | Path | None = None) -> ChosenModel:
     """Return `name`, else NGRAMKIT_MODEL, else the default of `use`, else "demo"."""
-    if name == "":
-        raise UsageError("model must not be empty", "name one, or leave it out", option="model")
     if name is not None:
         return ChosenModel(as_name(name), "")
     if variable := os.environ.get(MODEL_VARIABLE):

@@ -40,7 +40,7 @@ from ngramkit.formats.artifact import require, require_layout, token_dtype
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import Manifest, build_id
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built, in_progress
-from ngramkit.formats.safetensors import Array, open_container
+from ngramkit.formats.safetensors import Array, open_arrays
 from ngramkit.formats.tokens import LAYOUT, TokenStore
 from ngramkit.remote.publishing import build_at, require_out, require_same_or_force
 
@@ -223,7 +223,7 @@ def separate_documents_and_sort(
     tokens = np.full(piece.end - piece.begin + piece.cut, separator, token_dtype(separator))
     for part in parts:
         file = require_shared(Path(store) / part.file)
-        arrays, _ = open_container(file)
+        arrays = open_arrays(file)
         require_layout(file, arrays, LAYOUT)
         documents = arrays["documents"].astype(np.int64)
         ends = part.base + documents[1:] + np.arange(1, len(documents))  # in the stream

@@ -138,7 +138,7 @@ def _open_corpus_and_tokenizer(
         corpus = open_with(corpus, options, reporter)
     tokenizer = model
     if not isinstance(tokenizer, TextTokenizer):
-        tokenizer = load_tokenizer(named_model(tokenizer, reporter))
+        tokenizer = load_tokenizer(named_model(None, reporter) if tokenizer is None else tokenizer)
     if not isinstance(corpus, AnyCorpus):
         corpus = open_with(corpus, options, reporter)
     return corpus, tokenizer
@@ -415,8 +415,21 @@ class ShardCutter:
     def cut(self, batches: Iterable[EncodedBatch]) -> None:
         """Write all batches as shards; after an error, save the collected documents."""
         try:
-            for packed in batches:
-                self._fill_shards(packed)
+            for documents, tokens, lengths in batches:
+                while len(documents):
+                    if self._room <= 0:
+                        self._write_shard()
+                    ends = np.cumsum(lengths)
+                    n = min(int(np.searchsorted(ends, self._room)) + 1, len(ends))
+                    end = int(ends[n - 1])
+                    self.counts["documents"] += n
+                    self.counts["tokens"] += end
+                    if self._positions:
+                        self.position = documents[n - 1].end
+                    for document in documents[:n]:
+                        self.licenses.update(document.licenses)
+                    self._gather(tokens[:end], lengths[:n])
+                    documents, tokens, lengths = documents[n:], tokens[end:], lengths[n:]
                 if time.monotonic() - self._last_kept >= SAVE_SECONDS:
                     self._save_gathered()
             if self._gathered:
@@ -425,23 +438,6 @@ class ShardCutter:
             with suppress(OSError, MemoryError):  # the first error matters more
                 self._save_gathered()
             raise
-
-    def _fill_shards(self, packed: EncodedBatch) -> None:
-        documents, tokens, lengths = packed
-        while len(documents):
-            if self._room <= 0:
-                self._write_shard()
-            ends = np.cumsum(lengths)
-            n = min(int(np.searchsorted(ends, self._room)) + 1, len(ends))
-            end = int(ends[n - 1])
-            self.counts["documents"] += n
-            self.counts["tokens"] += end
-            if self._positions:
-                self.position = documents[n - 1].end
-            for document in documents[:n]:
-                self.licenses.update(document.licenses)
-            self._gather(tokens[:end], lengths[:n])
-            documents, tokens, lengths = documents[n:], tokens[end:], lengths[n:]
 
     def _gather(self, tokens: Array, lengths: Array) -> None:
         so_far = (dict(self.counts), Counter(self.licenses), self.position)

@@ -64,28 +64,23 @@ def encode_documents(
     pending: deque[Future[EncodedBatch]] = deque()
     with ThreadPoolExecutor(ENCODER_THREADS) as pool:
         try:
-            for batch in _batch_documents(documents):
+            batch, characters = [], 0
+            for document in documents:
+                batch.append(document)
+                characters += len(document.text)
+                if characters < BATCH_CHARACTERS and len(batch) < BATCH_DOCUMENTS:
+                    continue
                 pending.append(pool.submit(encode_and_end_documents, encoder, batch, dtype, ending))
+                batch, characters = [], 0
                 if len(pending) > MAX_PENDING_BATCHES:
                     yield pending.popleft().result()
+            if batch:
+                pending.append(pool.submit(encode_and_end_documents, encoder, batch, dtype, ending))
             while pending:
                 yield pending.popleft().result()
         finally:
             for future in pending:
                 future.cancel()
-
-
-def _batch_documents(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    batch: list[Document] = []
-    characters = 0
-    for document in documents:
-        batch.append(document)
-        characters += len(document.text)
-        if characters >= BATCH_CHARACTERS or len(batch) == BATCH_DOCUMENTS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
 
 
 def encode_and_end_documents(

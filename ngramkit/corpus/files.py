@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, repeat
@@ -85,20 +85,15 @@ def require_readable_suffix(path: Path, name: str) -> None:
 
 
 @contextmanager
-def open_unpacked(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Yield the decompressed file; copy a table that cannot seek."""
-    table = reader_suffix(path) in SEEKABLE
-    if table and path.suffix.lower() in SEEKABLE and raw.seekable():
+def open_table(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
+    """Yield a table that can seek: a decompressed copy if the file cannot."""
+    if path.suffix.lower() in SEEKABLE and raw.seekable():
         yield raw  # without reading the beginning: storages send large blocks
         return
-    plain = unpacking.decompress(raw, path)
-    if table:
-        with tempfile.TemporaryFile() as copy:
-            shutil.copyfileobj(plain, copy)
-            copy.seek(0)
-            yield cast("IO[bytes]", copy)
-    else:
-        yield plain
+    with tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(unpacking.decompress(raw, path), copy)
+        copy.seek(0)
+        yield cast("IO[bytes]", copy)
 
 
 @dataclass(frozen=True)
@@ -145,6 +140,7 @@ class FileSource(DocumentSource):
 
     def rows(self, part: int) -> Iterator[Row]:
         path, size, end = self.path(part), self.sizes[part], self._ends[part]
+        suffix = reader_suffix(path)
         most = MAX_RATIO * max(size, self.reading.max_document)
         reading = replace(self.reading, max_whole=most)
         with self.stream(part) as raw:
@@ -152,9 +148,12 @@ class FileSource(DocumentSource):
             places = tells
             if path.suffix.lower() == ".parquet" and raw.seekable():
                 places = row_places(raw) or tells
-            with open_unpacked(path, raw) as file:
+            is_table = suffix in SEEKABLE
+            with (
+                open_table(path, raw) if is_table else nullcontext(unpacking.decompress(raw, path))
+            ) as file:
                 if self.groups is None:
-                    rows = READERS[reader_suffix(path)](path, file, reading)
+                    rows = READERS[suffix](path, file, reading)
                 else:
                     rows = read_parquet(path, file, reading, range(*self.groups))
                 for row in rows:

@@ -32,7 +32,7 @@ from ngramkit.formats.safetensors import (
     Array,
     FileRecord,
     WrongFileError,
-    open_container,
+    open_arrays,
     require as require,
     sha256_of,
 )
@@ -102,7 +102,10 @@ class Artifact(ABC):
                 artifact = cls(path, manifest)
                 artifact.require_files()
                 artifact._identities = check_unless_proven(artifact, reporter)
-                artifact._opened = {name: artifact._open_file(name) for name in manifest.files}
+                artifact._opened = {
+                    name: open_arrays(path / name, artifact._identities.get(name))
+                    for name in manifest.files
+                }
                 return artifact
             except ArtifactError:
                 before, manifest = manifest, read_manifest(path)
@@ -144,21 +147,14 @@ class Artifact(ABC):
     def arrays(self, name: str, layout: Layout) -> dict[str, Array]:
         if name not in self.manifest.files:
             raise ArtifactError(f"cannot read {name} of {self.path}: its manifest does not list it")
-        arrays = self._opened.get(name) or self._open_file(name)
-        require_layout(self.path / name, arrays, layout)
+        path, arrays = self.path / name, self._opened.get(name)
+        if not arrays:
+            arrays = open_arrays(path, self._identities.get(name))
+        require_layout(path, arrays, layout)
         width = token_dtype(self.tokenizer.vocabulary)
         for array, (dtypes, _) in layout.items():
             fits = dtypes is not IDS or arrays[array].dtype == width
-            require(fits, self.path / name, f"ids are not {width}")
-        return arrays
-
-    def _open_file(self, name: str) -> dict[str, Array]:
-        path = self.path / name
-        arrays, file = open_container(path)
-        if file != self._identities.get(name, file):
-            raise ArtifactError(
-                f"cannot read {path}: it was replaced after it was opened", "open it again"
-            )
+            require(fits, path, f"ids are not {width}")
         return arrays
 
     def parameter(self, name: str) -> int:

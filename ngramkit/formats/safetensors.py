@@ -118,12 +118,11 @@ def _byte_blocks(array: Array) -> Iterator[memoryview]:
     return (raw[i : i + CHUNK_BYTES].data for i in range(0, len(raw), CHUNK_BYTES))
 
 
-def open_arrays(path: Path) -> dict[str, Array]:
-    """Return read-only views of one memory map. Raises ArtifactError if missing or damaged."""
-    return open_container(path)[0]
+def open_arrays(path: Path, identity: Identity | None = None) -> dict[str, Array]:
+    """Return read-only views of one memory map.
 
-
-def open_container(path: Path) -> tuple[dict[str, Array], Identity]:
+    Raises ArtifactError if it is missing, damaged or not the file of `identity`.
+    """
     try:
         file = open_plain(path, hint=TRY_AGAIN)
     except FileNotFoundError as error:
@@ -151,7 +150,11 @@ def open_container(path: Path) -> tuple[dict[str, Array], Identity]:
         }
     except ValueError as error:  # a dimension of 0 next to one that is too large
         raise _damaged_file(path, "its shapes are invalid") from error
-    return arrays, file_identity(status)
+    if identity not in (None, file_identity(status)):
+        raise ArtifactError(
+            f"cannot read {path}: it was replaced after it was opened", "open it again"
+        )
+    return arrays
 
 
 def _read_header(path: Path, raw: mmap.mmap) -> tuple[dict[str, Any], int]:
