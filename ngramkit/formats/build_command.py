@@ -35,10 +35,14 @@ def build_command(manifest: Manifest) -> str:
         model = quoted(parameters.pop("model", manifest.tokenizer.id))
         given = {name: value for name, value in parameters.items() if name in MODEL_OPTIONS}
         return " ".join(["ngramkit", kind.command, model, *_as_option_words(given)])
-    chosen = corpus_words(corpus)
+    chosen = _corpus_words(corpus)
     if not chosen:
         return ""
     words = ["ngramkit", kind.command, *chosen]
+    if "dedup" in corpus:
+        words += ["--dedup", quoted(corpus["dedup"])]
+    if "evaluation" in corpus:
+        words += ["--exclude", "FILE.jsonl"]
     words += ["--model", quoted(manifest.tokenizer.id)]
     if manifest.kind == "tokens":
         return " ".join([*words, *([] if parameters.get("eos", True) else ["--no-eos"])])
@@ -67,17 +71,8 @@ def corpora_of(corpus: dict[str, Any]) -> list[dict[str, Any]]:
     return corpus.get("mixed") or [corpus]
 
 
-def corpus_words(corpus: dict[str, Any]) -> list[str]:
+def _corpus_words(corpus: dict[str, Any]) -> list[str]:
     """Return the options that select the same documents; [] if none can."""
-    words = _chosen_words(corpus)
-    if words and "dedup" in corpus:
-        words += ["--dedup", quoted(corpus["dedup"])]
-    if words and "evaluation" in corpus:
-        words += ["--exclude", "FILE.jsonl"]
-    return words
-
-
-def _chosen_words(corpus: dict[str, Any]) -> list[str]:
     if any("texts" in part for part in corpora_of(corpus)):  # texts passed from Python
         return []
     if "mixed" not in corpus:

@@ -53,7 +53,7 @@ def artifact_card(
     """
     shown, corpus = without_paths(manifest), manifest.corpus
     counts = corpus.get("left_out")
-    evaluation = corpus.get("evaluation")
+    evaluation, licence = corpus.get("evaluation"), license_of(corpus)
     text: str = _load_template().render(
         header=_card_header(shown, language, preview),
         title=card_title(shown),
@@ -64,7 +64,7 @@ def artifact_card(
         ),
         entries=entries,
         corpus=corpus,
-        licence=_licence_text(corpus),
+        licence=", ".join(map(str, licence)) if isinstance(licence, list) else licence or "",
         left_out={"duplicates": 0, "evaluation": 0, **(counts if isinstance(counts, dict) else {})},
         evaluation={"sha256": None, **evaluation} if isinstance(evaluation, dict) else None,
         licences=sorted(
@@ -154,6 +154,8 @@ def card_title(manifest: Manifest) -> str:
 
 def _card_header(manifest: Manifest, language: Sequence[str], preview: bool) -> dict[str, Any]:
     corpus, tokenizer = manifest.corpus, manifest.tokenizer
+    documents = manifest.counts.get("documents")
+    size = next((name for most, name in SIZE_CATEGORIES if (documents or 0) < most), "n>1B")
     hub_id = HUB_IDS.get(tokenizer.id, tokenizer.id)
     header: dict[str, Any] = {
         "tags": ["ngramkit", manifest.kind],
@@ -161,7 +163,7 @@ def _card_header(manifest: Manifest, language: Sequence[str], preview: bool) -> 
         "license": license_of(corpus),
         "language": list(language) or None,
         **CARD_METADATA,
-        "size_categories": _size_category(manifest.counts.get("documents")),
+        "size_categories": None if documents is None else [size],
         "base_model": hub_id if is_hub_id(hub_id) else None,
         "source_datasets": datasets_of(corpus) or None,
         **(PREVIEW_CONFIG if preview else NOT_SHOWN),
@@ -177,14 +179,12 @@ def _card_header(manifest: Manifest, language: Sequence[str], preview: bool) -> 
     return {key: value for key, value in header.items() if value is not None}
 
 
-def _size_category(documents: int | None) -> list[str] | None:
-    if documents is None:
-        return None
-    return [next((name for most, name in SIZE_CATEGORIES if documents < most), "n>1B")]
-
-
 def _facts_of_manifest(manifest: Manifest) -> dict[str, str]:
-    tokenizer = manifest.tokenizer
+    tokenizer, counts = manifest.tokenizer, manifest.counts
+    parameters = {
+        name.replace("_", " ") + (", at most" if name in counts else ""): str(value)
+        for name, value in manifest.parameters.items()
+    }
     return {
         "kind": manifest.kind,
         "private": "yes: made of private texts" if manifest.private else "",
@@ -192,15 +192,10 @@ def _facts_of_manifest(manifest: Manifest) -> dict[str, str]:
         f"{tokenizer.fingerprint[:12]})",
         **sources_of(manifest.corpus),
         **pruned_from(manifest.corpus),
-        **{name: f"{count:,}" for name, count in manifest.counts.items()},
-        **{_describe_parameter(name, manifest): str(v) for name, v in manifest.parameters.items()},
+        **{name: f"{count:,}" for name, count in counts.items()},
+        **parameters,
         "bytes": f"{manifest.bytes:,}",
     }
-
-
-def _describe_parameter(name: str, manifest: Manifest) -> str:
-    words = name.replace("_", " ")
-    return f"{words}, at most" if name in manifest.counts else words
 
 
 def _command_to_use(manifest: Manifest) -> str:
@@ -228,11 +223,6 @@ def _commands_by_name(*named: tuple[str, str]) -> list[tuple[str, str, str]]:
 def license_of(corpus: dict[str, Any]) -> Any:
     licences = [part.get("dataset_license") for part in corpora_of(corpus)]
     return licences[0] if all(each == licences[0] for each in licences) else None
-
-
-def _licence_text(corpus: dict[str, Any]) -> str:
-    licence = license_of(corpus)
-    return ", ".join(map(str, licence)) if isinstance(licence, list) else licence or ""
 
 
 def datasets_of(corpus: dict[str, Any]) -> list[str]:

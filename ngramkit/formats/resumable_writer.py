@@ -102,7 +102,13 @@ class ArtifactWriter:
 
     def __enter__(self) -> Self:
         self._place.__enter__()
-        self._keep_files_of_same_build()
+        entries = _entries_of_same_build(self.partial, self.build)
+        for name, entry in {entry["name"]: entry for entry in entries}.items():  # the latest
+            path = self.partial / name
+            if "sha256" in entry and path.is_file() and sha256_of(path) == entry["sha256"]:
+                record = FileRecord(entry["bytes"], entry["sha256"])
+                self._finished[name] = (record, entry["facts"])
+                self._recalled = True
         if not self._finished:
             self._place.empty(self._mode)
         return self
@@ -173,17 +179,6 @@ class ArtifactWriter:
         if not self._recalled and not foreign:
             write_proof_of_own_files(self.path, manifest)
         return self.path
-
-    def _keep_files_of_same_build(self) -> None:
-        latest = {
-            entry["name"]: entry for entry in _entries_of_same_build(self.partial, self.build)
-        }
-        for name, entry in latest.items():
-            path = self.partial / name
-            if "sha256" in entry and path.is_file() and sha256_of(path) == entry["sha256"]:
-                record = FileRecord(entry["bytes"], entry["sha256"])
-                self._finished[name] = (record, entry["facts"])
-                self._recalled = True
 
 
 def recipe_text(build: str, inputs: Mapping[str, Any]) -> str:

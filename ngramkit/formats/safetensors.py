@@ -25,7 +25,7 @@ import math
 import mmap
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,9 +91,12 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
         digest.update(head)
         file.write(head)
         for name in order:
-            for block in _byte_blocks(arrays[name]):
-                digest.update(block)
-                file.write(block)
+            array = arrays[name]
+            little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+            raw = little.reshape(-1).view(np.uint8).data
+            for begin in range(0, len(raw), CHUNK_BYTES):
+                digest.update(raw[begin : begin + CHUNK_BYTES])
+                file.write(raw[begin : begin + CHUNK_BYTES])
         file.flush()
         os.fsync(file.fileno())
         size = file.tell()
@@ -110,12 +113,6 @@ def write_arrays_atomically(path: Path, arrays: Mapping[str, Array]) -> FileReco
         temporary.unlink(missing_ok=True)
         raise
     return record
-
-
-def _byte_blocks(array: Array) -> Iterator[memoryview]:
-    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    raw = little.reshape(-1).view(np.uint8)
-    return (raw[i : i + CHUNK_BYTES].data for i in range(0, len(raw), CHUNK_BYTES))
 
 
 def open_arrays(path: Path, identity: Identity | None = None) -> dict[str, Array]:
