@@ -90,8 +90,9 @@ def open_table(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
     if path.suffix.lower() in SEEKABLE and raw.seekable():
         yield raw  # without reading the beginning: storages send large blocks
         return
+    plain = unpacking.decompress(raw, path)  # kept, since it would close `raw`
     with tempfile.TemporaryFile() as copy:
-        shutil.copyfileobj(unpacking.decompress(raw, path), copy)
+        shutil.copyfileobj(plain, copy)
         copy.seek(0)
         yield cast("IO[bytes]", copy)
 
@@ -144,10 +145,9 @@ class FileSource(DocumentSource):
         most = MAX_RATIO * max(size, self.reading.max_document)
         reading = replace(self.reading, max_whole=most)
         with self.stream(part) as raw:
-            tells = iter(raw.tell, -1) if raw.seekable() else repeat(0)
-            places = tells
+            places = iter(raw.tell, -1) if raw.seekable() else repeat(0)
             if path.suffix.lower() == ".parquet" and raw.seekable():
-                places = row_places(raw) or tells
+                places = row_places(raw) or places
             is_table = suffix in SEEKABLE
             with (
                 open_table(path, raw) if is_table else nullcontext(unpacking.decompress(raw, path))
