@@ -88,7 +88,10 @@ class Recipe:
     exclude: tuple[str, ...] = ()  # files of evaluation sets
 
     def open_corpus(self, reporter: Reporter = SILENT) -> AnyCorpus:
-        evaluation = read_evaluation_texts([self.folder / name for name in self.exclude], reporter)
+        evaluation = None
+        if self.exclude:
+            files = [self.folder / name for name in self.exclude]
+            evaluation = read_evaluation_texts(files, reporter)
         parts: list[tuple[Corpus, float | None]] = []
         for table in self.corpus:
             options = dict(table)
@@ -97,10 +100,12 @@ class Recipe:
                 options["exclude"] = self._opt_outs(options["exclude"])
             opened: Any = open_corpus(name, **options, reporter=reporter)
             parts.append((opened, weight))
-        corpus: Any = parts[0][0]
+        whole: Any = parts[0][0]
         if len(parts) > 1 or parts[0][1] is not None:
-            corpus = open_corpus([(each, 1.0 if share is None else share) for each, share in parts])
-        return deduplicate(corpus, self.dedup, evaluation)
+            whole = open_corpus([(each, 1.0 if share is None else share) for each, share in parts])
+        is_whole = self.dedup is None and evaluation is None
+        corpus: AnyCorpus = whole if is_whole else deduplicate(whole, self.dedup, evaluation)
+        return corpus
 
     def _opt_outs(self, name: str) -> Path:
         if is_evaluation(Path(name)):

@@ -114,7 +114,9 @@ class ModelRef:
         if isinstance(model, ModelRef):
             return model
         name = as_name(model)
-        id_, revision = split_revision(name, revision)
+        id_ = name
+        if "@" in name:
+            id_, revision = split_revision(name, revision)
         path, packaged = Path(id_).expanduser(), packaged_gguf(id_)
         if is_gguf(id_) and (revision is None or packaged is None):
             if id_.lower().startswith("hf:"):

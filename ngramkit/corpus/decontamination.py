@@ -130,10 +130,8 @@ def is_evaluation(path: Path) -> bool:
     return reader_suffix(path) == ".jsonl"
 
 
-def read_evaluation_texts(
-    paths: Iterable[Path], reporter: Reporter = SILENT
-) -> EvaluationTexts | None:
-    """Read the texts under any key of .jsonl files (.gz and .zst too); None for no files.
+def read_evaluation_texts(paths: Iterable[Path], reporter: Reporter = SILENT) -> EvaluationTexts:
+    """Read the texts under any key of .jsonl files (.gz and .zst too).
 
     Raises InputError for an invalid file, or one without a text of MIN_GRAM_WORDS words.
     """
@@ -151,7 +149,7 @@ def read_evaluation_texts(
             what = f"{ignored:,} of its {counted(len(texts), 'text')}"
             reporter.note(f"{path}: ignoring {what}, shorter than {MIN_GRAM_WORDS} words")
         distinct |= dict.fromkeys(long)
-    return EvaluationTexts(tuple(distinct)) if distinct else None
+    return EvaluationTexts(tuple(distinct))
 
 
 def _read_lines(path: Path) -> Iterator[Any]:

@@ -97,10 +97,8 @@ class Deduplicated(Composed):
 
 def deduplicate(
     corpus: Corpus | Mixture, dedup: str | None, evaluation: EvaluationTexts | None
-) -> Corpus | Mixture | Deduplicated:
+) -> Deduplicated:
     """Drop duplicates and evaluation texts; the limit then counts kept documents."""
-    if dedup is None and evaluation is None:
-        return corpus
     limit = corpus.selection.limit
     if isinstance(corpus, Mixture):
         return Deduplicated(replace(corpus, limit=None), dedup, evaluation, limit)

@@ -251,8 +251,9 @@ def open_with(corpus: Openable, options: CorpusOptions, reporter: Reporter) -> A
         opened = _open_mixture(corpus, selection, options, reporter)
     else:
         opened = _open_texts(corpus, selection, evaluation, options, reporter)
-    is_plain = dedup is None and evaluation is None
-    return opened if is_plain else deduplicate(opened, dedup, evaluation)
+    if dedup is None and evaluation is None:
+        return opened
+    return deduplicate(opened, dedup, evaluation)
 
 
 def _open_texts(
@@ -276,8 +277,9 @@ def _open_texts(
     with tempfile.TemporaryFile() as file:
         spool = Spool(name, rows, file)
         whole = Corpus(spool, selection, max_document=ANY_SIZE)
-        # The limit counts documents after deduplication.
-        read = whole if selection.limit is None else deduplicate(whole, options.dedup, evaluation)
+        read: AnyCorpus = whole
+        if selection.limit is not None and (options.dedup is not None or evaluation is not None):
+            read = deduplicate(whole, options.dedup, evaluation)  # the limit counts what is kept
         reporter.stage(f"reading {name}", selection.limit, "documents")
         for _ in read.documents():
             reporter.advance(1)
