@@ -68,8 +68,8 @@ class RowMaker:
     def of(cls, columns: Columns, where: str, reading: ReaderOptions) -> RowMaker:
         column = choose_text_column(columns, reading.column, where)
         others = (
-            _first_text_column(LICENSE_COLUMNS, columns.top),
-            _first_text_column(REPOSITORY_COLUMNS, columns.top),
+            _first_present_text(LICENSE_COLUMNS, columns.top),
+            _first_present_text(REPOSITORY_COLUMNS, columns.top),
         )
         return cls(column, *others, reading.join_turns, columns.top_of(column))
 
@@ -118,7 +118,7 @@ def _not_a_turn(turn: Any) -> str:
     raise TypeError(f"a turn must be an object, got {type(turn).__name__}: {turn!r:.60}")
 
 
-def _first_text_column(names: Sequence[str], columns: Mapping[str, Any]) -> str | None:
+def _first_present_text(names: Sequence[str], columns: Mapping[str, Any]) -> str | None:
     return next((name for name in names if name in columns), None)
 
 

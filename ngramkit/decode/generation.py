@@ -27,7 +27,7 @@ from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.sampling import (
     ProcessedChoice,
     Sampling,
-    Seeded,
+    SeededDraw,
     likeliest_tokens,
 )
 from ngramkit.drafters.base import TokenArray
@@ -196,7 +196,7 @@ def choice_and_stop_of(
     options = generate_options(model, sampling, max_length=max_length)
     ids, processors, criteria, config = prepare_call(model, prompt, options)
     others = ends_of(criteria, config).others
-    draw = likeliest_tokens if sampling.greedy else Seeded(sampling.seed).draw
+    draw = likeliest_tokens if sampling.greedy else SeededDraw(sampling.seed).draw
     return ProcessedChoice(processors, ids, draw), stop_of(others, ids) if others else None
 
 

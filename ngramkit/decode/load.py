@@ -119,7 +119,7 @@ def load_weights(
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     show_downloads()
-    name, revision, where = ref.name, ref.revision, device_of(device)
+    name, revision, where = ref.name, ref.revision, choose_device(device)
     source = str(model_folder(find_gguf(ref))) if ref.is_gguf else ref.source
     method = None
     require_own_weights(Path(source))
@@ -136,7 +136,7 @@ def load_weights(
             revision=revision,
             trust_remote_code=trust_remote_code,
             weights_only=True,
-            **_placement(device_map, where, dtype, method),
+            **_options_of_weights(device_map, where, dtype, method),
         )
     except (NgramkitError, MemoryError):
         raise
@@ -200,7 +200,7 @@ def quantisation_method(config: Any) -> str | None:
     return str(getattr(method, "value", method) or "quantised")
 
 
-def _placement(
+def _options_of_weights(
     device_map: str | None, where: torch.device, dtype: str, method: str | None
 ) -> dict[str, Any]:
     """Return the options of `from_pretrained` for the place and the type of the weights."""
@@ -214,7 +214,7 @@ def _placement(
     return options
 
 
-def device_of(name: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device = torch.device(name)

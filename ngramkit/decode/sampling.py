@@ -121,7 +121,7 @@ def draw_as_generate(scores: torch.Tensor) -> torch.Tensor:
     return torch.multinomial(shares, 1)[:, 0]
 
 
-class Seeded:
+class SeededDraw:
     """One random number per token: a seed gives the same text with and without drafts."""
 
     def __init__(self, seed: int) -> None:

@@ -322,7 +322,7 @@ def require_usable_config(config: DraftConfig, engine: str) -> None:
     numba must not be imported here: a worker of vLLM 0.33 on a CPU fails at one of llvmlite's
     modules.
     """
-    config.require_fit(engine)
+    config.refuse_keys_of_other_engines(engine)
     config.require_sources()
     for role, folder in _local_folders(config):
         require_kind(folder, read_manifest(folder).kind, role)

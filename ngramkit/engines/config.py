@@ -104,7 +104,7 @@ class DraftConfig:
                     f"unknown key {key!r} in {where}", hint_for_unknown(str(key), names)
                 )
             _check_value(key, value, where)
-        _refuse_keys_without_effect(given, where)
+        _refuse_contradicting_keys(given, where)
         values: dict[str, Any] = dict(given)
         values["datastores"] = tuple(map(_expand_home, given.get("datastores", ())))
         values |= {
@@ -136,7 +136,7 @@ class DraftConfig:
     def named(self) -> bool:
         return bool(self.artifacts) or isinstance(self.history, str)
 
-    def require_fit(self, engine: str) -> None:
+    def refuse_keys_of_other_engines(self, engine: str) -> None:
         shown = ENGINES[engine].shows
         if self.history_by is not None and self.history_by not in shown:
             named = " or ".join(f'"{key}"' for key in shown)
@@ -250,7 +250,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _refuse_keys_without_effect(given: Mapping[str, Any], where: str) -> None:
+def _refuse_contradicting_keys(given: Mapping[str, Any], where: str) -> None:
     """Refuse keys that have no effect next to the others."""
 
     def refuse(key: str, why: str, hint: str) -> None:

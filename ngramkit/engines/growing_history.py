@@ -31,7 +31,7 @@ from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.sources import PastUse
 from ngramkit.engines.config import DraftConfig
-from ngramkit.formats.eviction import Dropped, drop_older_than, halve_if_larger
+from ngramkit.formats.eviction import Dropped, drop_older_than, keep_newest_half_if_larger
 from ngramkit.formats.history import DAMAGED, History
 from ngramkit.formats.manifest import MANIFEST_FILE
 from ngramkit.formats.replacing import PRIVATE
@@ -300,7 +300,7 @@ class HistoryWriter:
         self.written += 1
         if self._idle:
             self._idle, self._looked = False, -math.inf
-        if (dropped := halve_if_larger(history, self._most)) is not None:
+        if (dropped := keep_newest_half_if_larger(history, self._most)) is not None:
             _log_dropped(history, dropped)
         self._unsorted[key] = self._unsorted.get(key, 0) + len(tokens)
         if self._unsorted[key] >= max(self._searched // INDEX_LAG_ONE_IN, MIN_INDEX_LAG):

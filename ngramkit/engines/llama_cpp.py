@@ -76,7 +76,7 @@ class Drafter:
         if config is None:
             config = DraftConfig.from_environment() or DraftConfig(sessions=MAX_SESSIONS)
         require_config(config)
-        config.require_fit("llama-cpp")
+        config.refuse_keys_of_other_engines("llama-cpp")
         config.log_unused(ENGINES["llama-cpp"].unused, "chains in llama-cpp-python")
         if not _has_artifacts(config):
             hint = f"give vocabulary=llama.n_vocab(), or name artifacts in {CONFIG_VARIABLE}"

@@ -56,7 +56,7 @@ class NgramCorpus:
         self, *, draft_token_num: int = 8, max_bfs_breadth: int = 8, **others: Any
     ) -> None:
         config = DraftConfig.from_environment() or DraftConfig()
-        config.require_fit("sglang")
+        config.refuse_keys_of_other_engines("sglang")
         config.log_unused(ENGINES["sglang"].unused, "drafts in SGLang")
         server = _server_facts(config)
         hint = f'add "vocabulary" to {CONFIG_VARIABLE}: the vocab_size of the model\'s config.json'

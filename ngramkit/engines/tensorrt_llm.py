@@ -60,7 +60,7 @@ def make_drafter(
     if config is None:
         config = DraftConfig.from_environment() or DraftConfig()
     require_config(config)
-    config.require_fit("tensorrt-llm")
+    config.refuse_keys_of_other_engines("tensorrt-llm")
     config.log_unused(ENGINES["tensorrt-llm"].unused, "chains in TensorRT-LLM")
     return _drafter_class()(max_draft_len, config, vocabulary, tokenizer, given)
 

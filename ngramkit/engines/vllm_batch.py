@@ -17,7 +17,7 @@ from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
 def open_batch(vllm_config: Any, config: DraftConfig, device: str, *, counts: bool) -> BatchDrafter:
     """Open what `config` drafts from, for the model and the rank that vLLM's options name."""
-    config.require_fit("vllm")
+    config.refuse_keys_of_other_engines("vllm")
     model, parallel = vllm_config.model_config, getattr(vllm_config, "parallel_config", None)
     vocabulary = int(model.get_vocab_size())
     tokenizer = tokenizer_of(model) if config.named else None

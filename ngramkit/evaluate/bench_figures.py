@@ -125,7 +125,7 @@ def _figures_of_drafter(
     nodes = [run.drafted for run in runs]
     return BenchResult(
         drafter=name,
-        **_rates_from_totals(runs, base),
+        **_rates_and_speedup(runs, base),
         speedup_low=speedup.low,
         speedup_high=speedup.high,
         speedup_interval=speedup.interval,
@@ -144,7 +144,7 @@ def _figures_of_drafter(
     )
 
 
-def _rates_from_totals(runs: Sequence[QuestionRun], base: Sequence[QuestionRun]) -> dict[str, Any]:
+def _rates_and_speedup(runs: Sequence[QuestionRun], base: Sequence[QuestionRun]) -> dict[str, Any]:
     tokens, passes = sum(run.tokens for run in runs), sum(run.passes for run in runs)
     return {
         "tokens": tokens,
@@ -189,7 +189,7 @@ def _figures_by_category(
         others = [other for run, other in pairs if run.category == category]
         speedup = speedup_with_interval(own, others, dependent=dependent)
         ends = {"speedup_low": speedup.low, "speedup_high": speedup.high}
-        figures[category] = {**_rates_from_totals(own, others), **ends}
+        figures[category] = {**_rates_and_speedup(own, others), **ends}
     return figures
 
 

@@ -51,7 +51,7 @@ def keep_newest_requests(history: History, tokens: int) -> Dropped:
         return Dropped(_drop_requests(history, reading, stays), reading.damaged)
 
 
-def halve_if_larger(history: History, most: int) -> Dropped | None:
+def keep_newest_half_if_larger(history: History, most: int) -> Dropped | None:
     """Trim a log of more than `most` bytes to half of that; None if it is smaller."""
     if history.bytes <= most:
         return None

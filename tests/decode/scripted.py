@@ -13,7 +13,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from ngramkit.decode.sampling import GreedyChoice, ProcessedChoice, Sampling, Seeded
+from ngramkit.decode.sampling import GreedyChoice, ProcessedChoice, Sampling, SeededDraw
 from ngramkit.drafters.base import DraftTree, TokenArray
 
 
@@ -31,7 +31,9 @@ def choice_of(sampling: Sampling) -> GreedyChoice | ProcessedChoice:
     """How a model without a generation config chooses."""
     if sampling.greedy:
         return GreedyChoice()
-    return ProcessedChoice(warpers(sampling), torch.zeros(1, 1).long(), Seeded(sampling.seed).draw)
+    return ProcessedChoice(
+        warpers(sampling), torch.zeros(1, 1).long(), SeededDraw(sampling.seed).draw
+    )
 
 
 def tree_of(pairs: Sequence[tuple[int, int]]) -> DraftTree:

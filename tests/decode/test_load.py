@@ -80,7 +80,7 @@ def test_a_quantised_model_is_neither_moved_nor_cast(quantised, monkeypatch):
     safe = {"trust_remote_code": False, "weights_only": True}
     assert told == {"revision": None, "dtype": "auto", **safe}
     # A GPU's is loaded to where it is to be.
-    monkeypatch.setattr(load, "device_of", lambda name: torch.device("cuda:1"))
+    monkeypatch.setattr(load, "choose_device", lambda name: torch.device("cuda:1"))
     load_model(folder, dtype="bfloat16")
     assert told["dtype"] == torch.bfloat16
     assert told["device_map"] == {"": torch.device("cuda:1")}

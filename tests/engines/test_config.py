@@ -105,9 +105,9 @@ def test_an_engine_is_a_name():
 def test_engines_that_do_not_price_passes_refuse_a_price(key):
     config = DraftConfig.parse({key: True if key == "clock" else 1.1})
     for engine in ("vllm", "llama-cpp"):
-        config.require_fit(engine)
+        config.refuse_keys_of_other_engines(engine)
     with pytest.raises(UsageError, match=f"cannot use {key} with sglang"):
-        config.require_fit("sglang")
+        config.refuse_keys_of_other_engines("sglang")
 
 
 def test_a_file_may_hold_it(tmp_path, monkeypatch):

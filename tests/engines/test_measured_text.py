@@ -119,4 +119,4 @@ def test_the_configuration_turns_timing_off():
     with pytest.raises(UsageError, match="clock of the configuration must be true or false"):
         DraftConfig.parse({"clock": 1})
     with pytest.raises(UsageError, match="cannot use clock with sglang"):
-        DraftConfig.parse(config | {"clock": True}).require_fit("sglang")
+        DraftConfig.parse(config | {"clock": True}).refuse_keys_of_other_engines("sglang")
