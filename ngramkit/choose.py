@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ngramkit.basics.errors import ArtifactError, InputError, NgramkitError
-from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, a_kind
+from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, TABLES, a_kind
 from ngramkit.basics.models import DEFAULT_MODEL, FILES_OF_MODELS, chosen_model, resolve_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
@@ -180,6 +180,8 @@ def choose_from_sources(
     load_model: LoadModel | None = None,
 ) -> DrafterChoice:
     """Choose as `choose_drafter` does, from resolved sources; `drafter` may be an AskedDrafter."""
+    from ngramkit.remote.fetch import fetch_artifact
+
     is_default = drafter is None or (isinstance(drafter, str) and not drafter)
     asked = AskedDrafter.of(DEFAULT_DRAFTER if is_default else drafter)
     spec = asked.spec
@@ -189,8 +191,13 @@ def choose_from_sources(
     named = {role: getattr(sources, role) for role in entry.artifacts}
     if "past" in entry.sources:
         past.require_usable(tokenizer)
+    by_role: dict[str, list[Artifact]] = {}
     if any(named.values()):
-        by_role = _open_named(named, reporter)
+        for role, given in named.items():
+            for source in given if role == "datastores" else () if given is None else (given,):
+                artifact = fetch_artifact(source, reporter=reporter)
+                require_kind(artifact.where, artifact.kind, role)
+                by_role.setdefault(role, []).append(artifact)
     else:
         by_role = _use_defaults_or_build(spec.name, tokenizer, reporter, load_model)
         _note_small_or_partial(by_role, reporter)
@@ -202,8 +209,6 @@ def choose_from_sources(
         if past.history(tokenizer) is None and past.path is not None:
             reporter.note(f"no history at {past.path} yet: no past requests")
         choice = replace(choice, past=past)
-    elif past.path is None and past.tokens != HISTORY_TOKENS and spec.name != "none":
-        reporter.note(f"history_tokens {past.tokens:,} is not used: no history is given")
     default = " (default)" if is_default else ""
     over = join_some([_describe_artifact(artifact) for artifact in choice.opened])
     reporter.note(f"drafter: {spec}{default}{over and ' over '}{over}")
@@ -235,6 +240,9 @@ def _note_unused_sources(drafter: str, sources: Sources, reporter: Reporter) -> 
             reporter.note(f"{drafter} does not draft from a {kind}: it is not used")
     if "past" not in entry.sources and past.path is not None:
         reporter.note(f"{drafter} does not learn from past requests: {past.path} is not used")
+    searched = past.path or ("past" in entry.sources and (past.grows or entry.required))
+    if past.tokens != HISTORY_TOKENS and not searched:
+        reporter.note(f"history_tokens {past.tokens:,} is not used: no history is given")
 
 
 def _tokenizer_record(given: Any) -> TokenizerRecord:
@@ -247,20 +255,13 @@ def _tokenizer_record(given: Any) -> TokenizerRecord:
 
 def require_named(sources: Sources, reporter: Reporter = SILENT) -> None:
     """Raise ArtifactError for a missing named artifact or a wrong kind."""
-    _open_named({role: getattr(sources, role) for role in KIND_OF_ROLE}, reporter)
-
-
-def _open_named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[Artifact]]:
     from ngramkit.remote.fetch import fetch_artifact
 
-    by_role: dict[str, list[Artifact]] = {}
-    for role, given in named.items():
-        sources = list(given) if role == "datastores" else [given] if given is not None else []
-        if sources:
-            by_role[role] = [fetch_artifact(source, reporter=reporter) for source in sources]
-            for artifact in by_role[role]:
-                require_kind(artifact.where, artifact.kind, role)
-    return by_role
+    given: list[tuple[str, Any]] = [("datastores", each) for each in sources.datastores]
+    tables = ((role, getattr(sources, role)) for role in TABLES)
+    for role, source in [*given, *(each for each in tables if each[1] is not None)]:
+        artifact = fetch_artifact(source, reporter=reporter)
+        require_kind(artifact.where, artifact.kind, role)
 
 
 def _use_defaults_or_build(

@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
@@ -49,19 +50,19 @@ SHARDS = re.compile(r"shard-\d{5,}\.safetensors")
 LOG = logging.getLogger("ngramkit")
 
 
+@dataclass(eq=False, repr=False)
 class Artifact(ABC):
     """An opened artifact, whose arrays are memory maps. It can be used as a path."""
 
     kind: ClassVar[str]
     data_files: ClassVar[re.Pattern[str]] = SHARDS  # names of its files, at least one
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path = path
-        self.manifest = manifest
-        self.origin: str | None = None  # the URL that it was fetched from or written to
-        self._identities: dict[str, Identity] = {}  # of the checked files
-        # Arrays by file, mapped at opening, so that replacing the folder changes nothing.
-        self._opened: dict[str, dict[str, Array]] = {}
+    path: Path
+    manifest: Manifest
+    origin: str | None = field(default=None, init=False)  # its URL, if it is from or at one
+    _identities: dict[str, Identity] = field(default_factory=dict, init=False)  # of checked files
+    # Arrays by file, mapped at opening, so that replacing the folder changes nothing.
+    _opened: dict[str, dict[str, Array]] = field(default_factory=dict, init=False)
 
     def __repr__(self) -> str:
         counts, tokenizer = self.manifest.counts, self.tokenizer.id.rstrip("/").rpartition("/")[2]

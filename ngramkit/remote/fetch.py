@@ -95,16 +95,20 @@ def is_hub_name(source: str | Path) -> bool:
     return SCHEME.match(str(source)) is not None
 
 
-def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
-    """Return the local folder.
-
-    Raises as `fetch_from_hub` and `remote.url_cache.stage_artifact`.
-    """
+def require_place(source: object) -> None:
     if not isinstance(source, str | Path):
         raise UsageError(
             f"an artifact must be a folder, a URL or hf://USER/NAME, got {source!r:.60}",
             "Give its path.",
         )
+
+
+def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
+    """Return the local folder.
+
+    Raises as `fetch_from_hub` and `remote.url_cache.stage_artifact`.
+    """
+    require_place(source)
     url = as_url(source)
     if url is not None:
         from ngramkit.remote.url_cache import stage_artifact  # slow import
@@ -123,12 +127,12 @@ def fetch_artifact(source: str | Path | Artifact, *, reporter: Reporter = SILENT
     """
     if isinstance(source, Artifact):
         return source
-    artifact = opening.open_artifact_folder(fetch(source, reporter=reporter).path)
+    require_place(source)
     url = as_url(source)
-    if url is not None:
-        artifact.origin = url_label(url)  # without secrets
-    elif is_hub_name(source):
-        artifact.origin = str(source)
+    if url is None and not is_hub_name(source):
+        return opening.open_artifact_folder(as_path(source))
+    artifact = opening.open_artifact_folder(fetch(source, reporter=reporter).path)
+    artifact.origin = str(source) if url is None else url_label(url)  # without secrets
     return artifact
 
 
