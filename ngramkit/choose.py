@@ -22,7 +22,6 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import counted, join_some
 from ngramkit.corpus.naming import corpus_name, selection_name, selection_text
 from ngramkit.default_artifacts import select_default_artifacts
-from ngramkit.drafters.asked import AskedDrafter
 from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.create import make_drafter, require_kind
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS
@@ -64,21 +63,16 @@ class DrafterChoice:
     tokenizer: TokenizerRecord
     artifacts: Mapping[str, list[Any]] = field(default_factory=dict)  # opened Artifacts, by role
     past: PastUse | None = None  # None: uses no past requests
-    made: Callable[[], Drafter] | None = None  # creates the caller's own drafter
     absent: MissingSourceError | None = None  # the missing artifact
 
     @property
     def learns(self) -> bool:
         if self.past is not None:
             return self.past.store
-        if self.made is not None:
+        if self.spec.make is not None:
             return False
         options = DRAFTERS[self.spec.name].options(**self.spec.options)
         return bool(getattr(options, "keep", False))
-
-    @property
-    def needs_evidence(self) -> bool:
-        return self.made is None and DRAFTERS[self.spec.name].needs_evidence
 
     def missing(self, *, evidence: bool, learns: bool, references: bool = False) -> str | None:
         """Return what the drafter lacks, or None.
@@ -86,7 +80,7 @@ class DrafterChoice:
         `evidence`: it gets Evidence; `learns`: finished requests are remembered; `references`: some
         requests have them.
         """
-        if self.made is not None:
+        if self.spec.make is not None:
             return None
         if self.absent is not None:
             return f"needs {self.absent.needs}"
@@ -120,8 +114,8 @@ class DrafterChoice:
 
     def load(self, *, forgetful: bool = False) -> Drafter:
         """Create the drafter; with `forgetful` it adds no past requests."""
-        if self.made is not None:
-            return require_drafter(self.made())  # type: ignore[no-any-return]
+        if self.spec.make is not None:
+            return require_drafter(self.spec.make())  # type: ignore[no-any-return]
         past = self.past.open(self.tokenizer, forgetful=forgetful) if self.past else None
         sources: dict[str, Any] = {
             role: found if role == "datastores" else found[0]
@@ -131,10 +125,12 @@ class DrafterChoice:
 
     def with_default(self, option: str, value: Any) -> DrafterChoice:
         """Return the choice with an option set, unless it was given or is unknown."""
-        name, given = self.spec.name, self.spec.options
-        if self.made is not None or option in given or not hasattr(DRAFTERS[name].options, option):
+        spec = self.spec
+        if spec.make is not None or option in spec.options:
             return self
-        return replace(self, spec=DrafterSpec(name, {**given, option: value}))
+        if not hasattr(DRAFTERS[spec.name].options, option):
+            return self
+        return replace(self, spec=replace(spec, options={**spec.options, option: value}))
 
     def __repr__(self) -> str:
         return f"<DrafterChoice {self.label} over {join_some(self.names) or 'the live context'}>"
@@ -179,14 +175,13 @@ def choose_from_sources(
     reporter: Reporter = SILENT,
     load_model: LoadModel | None = None,
 ) -> DrafterChoice:
-    """Choose as `choose_drafter` does, from resolved sources; `drafter` may be an AskedDrafter."""
+    """Choose as `choose_drafter` does, from resolved sources; `drafter` may be a DrafterSpec."""
     from ngramkit.remote.fetch import fetch_artifact
 
     is_default = drafter is None or (isinstance(drafter, str) and not drafter)
-    asked = AskedDrafter.of(DEFAULT_DRAFTER if is_default else drafter)
-    spec = asked.spec
-    if asked.make is not None:
-        return DrafterChoice(asked.label, spec, tokenizer, made=asked.make)
+    spec = DrafterSpec.parse(DEFAULT_DRAFTER if is_default else drafter)
+    if spec.make is not None:
+        return DrafterChoice(spec.label, spec, tokenizer)
     entry, past = DRAFTERS[spec.name], sources.past
     named = {role: getattr(sources, role) for role in entry.artifacts}
     if "past" in entry.sources:
@@ -201,7 +196,7 @@ def choose_from_sources(
     else:
         by_role = _use_defaults_or_build(spec.name, tokenizer, reporter, load_model)
         _note_small_or_partial(by_role, reporter)
-    choice = DrafterChoice(asked.label, spec, tokenizer, by_role)
+    choice = DrafterChoice(spec.label, spec, tokenizer, by_role)
     for artifact in choice.opened:
         artifact.tokenizer.require(tokenizer, str(artifact.path))
     _note_unused_sources(spec.name, sources, reporter)

@@ -16,8 +16,9 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.choose import choose_drafter
 from ngramkit.default_artifacts import select_default_artifacts
-from ngramkit.drafters.asked import AskedDrafter, asked_drafters
+from ngramkit.drafters.asked import asked_drafters
 from ngramkit.drafters.sources import PastUse, Sources
+from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.outputs import AUTOMATIC, Found
 from ngramkit.formats.tokens import TokenStore
@@ -313,10 +314,10 @@ def test_a_drafter_that_is_named_twice_is_one():
     named = asked_drafters(["rest", "rest:max_match=4", "rest: max_match=4", "rest"])
     assert [each.label for each in named] == ["rest", "rest:max_match=4"]
     texts = ["rest:budget=8", "rest:max_match=4,budget=auto", "rest:budget=8", "rest"]
-    budgeted = asked_drafters(texts, AskedDrafter.with_budget)
+    budgeted = asked_drafters(texts, DrafterSpec.with_budget)
     assert [each.label for each in budgeted] == [texts[0], texts[1], "rest"]
     assert [each.budget for each in budgeted] == [8, "auto", 0]
-    assert [str(each.spec) for each in budgeted] == ["rest", "rest:max_match=4", "rest"]
+    assert [str(each) for each in budgeted] == ["rest", "rest:max_match=4", "rest"]
 
 
 def test_a_tokenizer_may_be_given_in_several_ways(here, monkeypatch):

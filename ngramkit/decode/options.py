@@ -18,7 +18,6 @@ from ngramkit.decode.placement import require_mode, require_placement
 from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.specache.options import SpeCache, cache_of, require_no_drafts
 from ngramkit.drafters.base import Drafter
-from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.references import require_references
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
 from ngramkit.drafters.spec import MAX_BUDGET, DrafterSpec
@@ -166,12 +165,9 @@ class DecodeOptions:
         require_list("references", self.references)
         given: Any = () if self.drafter is None else self.drafter  # `generate` takes one per row
         for each in given if isinstance(given, list | tuple) else [given]:
-            if isinstance(each, str):
-                each = DrafterSpec.parse(each).name
-            else:
-                require_drafter(each, or_maker=True)
-            if len(self.references) and (isinstance(each, str) or hasattr(each, "draft")):
-                require_references(each)
+            spec = DrafterSpec.parse(each)
+            if len(self.references) and (spec.make is None or hasattr(each, "draft")):
+                require_references(spec.name if spec.make is None else each)
 
     @property
     def sampling(self) -> Sampling:

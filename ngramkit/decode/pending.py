@@ -51,7 +51,7 @@ class PendingModel:
         """
         from ngramkit.decode.compile_while_loading import compile_meanwhile
 
-        named = [choice.spec.name for choice in choices if choice.made is None]
+        named = [choice.spec.name for choice in choices if choice.spec.make is None]
         with compile_meanwhile(named, self.tokenizer.record.vocabulary):
             model = self.load()
         from ngramkit.decode.decoder import Decoder

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from ngramkit.basics.errors import UsageError, hint_for_unknown
-from ngramkit.drafters.registry import drafter_entry
+from ngramkit.drafters.checked import require_drafter
+from ngramkit.drafters.registry import DRAFTERS, drafter_entry
+
+if TYPE_CHECKING:
+    from ngramkit.drafters.base import Drafter
 
 MAX_BUDGET = 4096  # nodes of a draft; attention costs grow with the square
 
@@ -16,15 +20,24 @@ MAX_BUDGET = 4096  # nodes of a draft; attention costs grow with the square
 class DrafterSpec:
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    make: Callable[[], Drafter] | None = field(default=None, repr=False)  # of the caller's own
+    budget: int | Literal["auto"] = field(default=0, repr=False)  # nodes per pass; 0: not given
 
     @classmethod
-    def parse(cls, text: str) -> DrafterSpec:
-        """Read `NAME` or `NAME:OPTION=VALUE,OPTION=VALUE`. Raises UsageError.
+    def parse(cls, given: Any) -> DrafterSpec:
+        """Read `NAME` or `NAME:OPTION=VALUE,OPTION=VALUE`, or name the caller's own drafter.
+
+        Raises UsageError for an unknown name or option, and other objects.
 
         >>> DrafterSpec.parse("rest:max_match=8")
         DrafterSpec(name='rest', options={'max_match': 8})
         """
-        name, colon, rest = text.partition(":")
+        if isinstance(given, DrafterSpec):
+            return given
+        if not isinstance(given, str):
+            require_drafter(given, or_maker=True)
+            return cls(own_name(given), make=(lambda: given) if _is_made(given) else given)
+        name, colon, rest = given.partition(":")
         entry = drafter_entry(name)
         if not colon:
             return cls(name)
@@ -45,12 +58,41 @@ class DrafterSpec:
             options[key] = takes[key].read(value.strip())
         return cls(name, options)
 
+    @classmethod
+    def with_budget(cls, given: Any) -> DrafterSpec:
+        """Read as `parse`, and a name's `budget` too."""
+        if not isinstance(given, str):
+            return cls.parse(given)
+        plain, budget = split_budget(given)
+        return replace(cls.parse(plain), budget=budget)
+
+    @property
+    def label(self) -> str:
+        """Its name in results, with the given options."""
+        plain = str(self)
+        budget = f"{',' if ':' in plain else ':'}budget={self.budget}" if self.budget else ""
+        return plain + budget
+
+    @property
+    def needs_evidence(self) -> bool:
+        return self.make is None and DRAFTERS[self.name].needs_evidence
+
     def __str__(self) -> str:
         options = ",".join(
             f"{key}={str(value).lower() if isinstance(value, bool) else value}"
             for key, value in self.options.items()
         )
         return f"{self.name}:{options}" if options else self.name
+
+
+def own_name(drafter: Any) -> str:
+    if _is_made(drafter):
+        return type(drafter).__name__
+    return str(getattr(drafter, "__name__", "drafter"))
+
+
+def _is_made(drafter: Any) -> bool:
+    return hasattr(drafter, "draft") and not isinstance(drafter, type)
 
 
 def split_budget(text: str) -> tuple[str, int | Literal["auto"]]:

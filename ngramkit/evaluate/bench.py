@@ -24,9 +24,10 @@ from ngramkit.choose import (
 from ngramkit.corpus.chat import find_template, require_template
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import PendingModel, open_pending_model
-from ngramkit.drafters.asked import AskedDrafter, asked_drafters, label_among, listed_drafters
+from ngramkit.drafters.asked import asked_drafters, label_among, listed_drafters
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
+from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.evaluate.bench_contest import (
     TOO_LONG,
     Bench,
@@ -109,10 +110,10 @@ def bench(
     names = [each for each in listed if each != BASELINE_DRAFTER] if listed else DEFAULT_DRAFTERS
     ways = list(dict.fromkeys(filter(is_transformers, names)))
     asked = asked_drafters(
-        [each for each in names if not is_transformers(each)], AskedDrafter.with_budget
+        [each for each in names if not is_transformers(each)], DrafterSpec.with_budget
     )
     for each in asked:
-        if each.make is None and each.spec.name == BASELINE_DRAFTER:
+        if each.make is None and each.name == BASELINE_DRAFTER:
             raise UsageError(
                 f"drafters must name none without options, got {each.label!r}",
                 "Write none.",
@@ -212,7 +213,7 @@ def bench(
 
 
 def _choose_drafters(
-    asked: Sequence[AskedDrafter], model: PendingModel, sources: Sources, *, named: int
+    asked: Sequence[DrafterSpec], model: PendingModel, sources: Sources, *, named: int
 ) -> tuple[list[DrafterChoice], dict[str, str]]:
     """Return the choices, and what named drafters lack; of `named` ones at least one must run."""
     reporter, record = model.options.reporter, model.tokenizer.record
@@ -269,5 +270,5 @@ def _prepare_drafters(
             lambda remember, choice=choice: choice.load(forgetful=not remember),  # type: ignore[misc]
             choice.learns,
             decoders.get(budget),
-            wants_evidence=choice.needs_evidence,
+            wants_evidence=choice.spec.needs_evidence,
         )

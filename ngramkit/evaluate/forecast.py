@@ -20,10 +20,10 @@ from ngramkit.budget.model_files import read_size
 from ngramkit.budget.pass_times import Cost, PassTimes, pass_times
 from ngramkit.choose import DrafterChoice, choose_from_sources
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.drafters.asked import AskedDrafter
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
+from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.config import DraftConfig
 from ngramkit.evaluate.forecast_results import Forecast, Forecasts, Recorded, Replayed, passes_share
 from ngramkit.evaluate.records import Record
@@ -99,7 +99,7 @@ def forecast(
             "give its class, or a function that makes one: each request has its own",
             option="drafter",
         )
-    asked = AskedDrafter.of(drafter)
+    asked = DrafterSpec.parse(drafter)
     if asked.needs_evidence:
         raise UsageError(
             f"cannot forecast {drafter}: it needs the model's top-k, which engines do not give",
@@ -222,7 +222,7 @@ def _open_engine(
 ) -> BatchDrafter:
     from ngramkit.engines.batch import BatchDrafter
 
-    if choice.made is not None:
+    if choice.spec.make is not None:
         from ngramkit.engines.drafter_requests import DrafterSource
 
         own = DrafterSource(choice.load, tokenizer.vocabulary)

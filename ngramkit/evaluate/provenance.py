@@ -227,7 +227,7 @@ def _source_words(sources: Sources, choices: Sequence[DrafterChoice]) -> dict[st
     alike = all(
         choice.places(role) == used[role]
         for choice in choices
-        if choice.made is None and choice.absent is None
+        if choice.spec.make is None and choice.absent is None
         for role in DRAFTERS[choice.spec.name].artifacts
         if role in used
     )

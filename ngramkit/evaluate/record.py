@@ -25,10 +25,11 @@ from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import open_pending_model
 from ngramkit.decode.placement import DTYPES
 from ngramkit.decode.sampling import best_and_tops
-from ngramkit.drafters.asked import AskedDrafter, asked_drafters
+from ngramkit.drafters.asked import asked_drafters
 from ngramkit.drafters.base import NO_TOKENS, Drafter, DraftTree, TokenArray, common_beginning
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
+from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.evaluate.bench import DEFAULT_NEW_TOKENS
 from ngramkit.evaluate.bench_contest import TOO_LONG, Bench
 from ngramkit.evaluate.bench_runs import TurnRun
@@ -95,7 +96,7 @@ def record(
 
     Raises UsageError for options that cannot work, and if `out` is the record of another model.
     """
-    asked = asked_drafters(drafters) or [AskedDrafter.of(DEFAULT_DRAFTER)]
+    asked = asked_drafters(drafters) or [DrafterSpec.parse(DEFAULT_DRAFTER)]
     if budget == "auto":
         raise UsageError("budget must be a number of nodes, got 'auto'", option="budget")
     require_template(template)

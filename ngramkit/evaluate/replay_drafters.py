@@ -17,7 +17,6 @@ from ngramkit.choose import (
     choose_again_if_built,
     choose_from_sources,
 )
-from ngramkit.drafters.asked import AskedDrafter
 from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.drafters.sources import Given, Sources
 from ngramkit.drafters.spec import DrafterSpec
@@ -32,7 +31,7 @@ Curves = Mapping[str, Sequence[Given]]  # name -> artifacts, each drafted from s
 
 
 def choose_drafters_to_replay(
-    asked: Sequence[AskedDrafter],
+    asked: Sequence[DrafterSpec],
     sources: Sources,
     curves: Curves | None,
     tokenizer: TokenizerRecord,
@@ -45,13 +44,13 @@ def choose_drafters_to_replay(
 
         return load_model(tokenizer.id)
 
-    def choose_one(drafter: AskedDrafter, sources: Sources) -> DrafterChoice:
+    def choose_one(drafter: DrafterSpec, sources: Sources) -> DrafterChoice:
         if drafter.needs_evidence and not evidence:
-            return DrafterChoice(drafter.label, drafter.spec, tokenizer)
+            return DrafterChoice(drafter.label, drafter, tokenizer)
         try:
             return choose_from_sources(drafter, tokenizer, sources, reporter, load_model)
         except MissingSourceError as error:
-            return DrafterChoice(drafter.label, drafter.spec, tokenizer, absent=error)
+            return DrafterChoice(drafter.label, drafter, tokenizer, absent=error)
 
     if curves is not None:
         return _choose_by_curve(asked, curves, sources, choose_one, reporter)
@@ -62,10 +61,10 @@ def choose_drafters_to_replay(
 
 
 def _choose_by_curve(
-    asked: Sequence[AskedDrafter],
+    asked: Sequence[DrafterSpec],
     curves: Curves,
     sources: Sources,
-    choose_one: Callable[[AskedDrafter, Sources], DrafterChoice],
+    choose_one: Callable[[DrafterSpec, Sources], DrafterChoice],
     reporter: Reporter,
 ) -> tuple[list[DrafterChoice], list[Curve]]:
     """Choose each drafter once per artifact."""
@@ -86,14 +85,13 @@ def _choose_by_curve(
             raise UsageError(
                 "drafters must be names if artifacts are curves, got an object", option="drafters"
             )
-        spec = drafter.spec
-        labels = {place: f"{spec} over {short[place]}" for place in by_place}
+        labels = {place: f"{drafter} over {short[place]}" for place in by_place}
         for place, artifact in by_place.items():
-            _require_drafts_from(spec, artifact)
+            _require_drafts_from(drafter, artifact)
             choice = choose_one(drafter, replace(Sources.of(artifact), past=sources.past))
             choices.append(replace(choice, label=labels[place]))
         for name, several in opened.items():
-            lines.append(Curve(str(spec), name, tuple(labels[each.where] for each in several)))
+            lines.append(Curve(str(drafter), name, tuple(labels[each.where] for each in several)))
     return choices, lines
 
 
@@ -150,7 +148,7 @@ def without_unusable_references(
 
     `given`: the number of requests with references.
     """
-    if choice.made is not None or DRAFTERS[choice.spec.name].references:
+    if choice.spec.make is not None or DRAFTERS[choice.spec.name].references:
         return records
     reporter.note(f"{choice.label} drafts without the references of {counted(given, 'request')}")
     return [
