@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ngramkit.basics.errors import ArtifactError, InputError, NgramkitError
-from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, TABLES, a_kind
+from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, a_kind
 from ngramkit.basics.models import DEFAULT_MODEL, FILES_OF_MODELS, chosen_model, resolve_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import SILENT, Reporter
@@ -176,23 +176,15 @@ def choose_from_sources(
     load_model: LoadModel | None = None,
 ) -> DrafterChoice:
     """Choose as `choose_drafter` does, from resolved sources; `drafter` may be a DrafterSpec."""
-    from ngramkit.remote.fetch import fetch_artifact
-
     is_default = drafter is None or (isinstance(drafter, str) and not drafter)
     spec = DrafterSpec.parse(DEFAULT_DRAFTER if is_default else drafter)
     if spec.make is not None:
         return DrafterChoice(spec.label, spec, tokenizer)
     entry, past = DRAFTERS[spec.name], sources.past
-    named = {role: getattr(sources, role) for role in entry.artifacts}
     if "past" in entry.sources:
         past.require_usable(tokenizer)
-    by_role: dict[str, list[Artifact]] = {}
-    if any(named.values()):
-        for role, given in named.items():
-            for source in given if role == "datastores" else () if given is None else (given,):
-                artifact = fetch_artifact(source, reporter=reporter)
-                require_kind(artifact.where, artifact.kind, role)
-                by_role.setdefault(role, []).append(artifact)
+    if any(getattr(sources, role) for role in entry.artifacts):
+        by_role = _open_named(sources, entry.artifacts, reporter)
     else:
         by_role = _use_defaults_or_build(spec.name, tokenizer, reporter, load_model)
         _note_small_or_partial(by_role, reporter)
@@ -250,13 +242,22 @@ def _tokenizer_record(given: Any) -> TokenizerRecord:
 
 def require_named(sources: Sources, reporter: Reporter = SILENT) -> None:
     """Raise ArtifactError for a missing named artifact or a wrong kind."""
+    _open_named(sources, KIND_OF_ROLE, reporter)
+
+
+def _open_named(
+    sources: Sources, roles: Iterable[str], reporter: Reporter
+) -> dict[str, list[Artifact]]:
     from ngramkit.remote.fetch import fetch_artifact
 
-    given: list[tuple[str, Any]] = [("datastores", each) for each in sources.datastores]
-    tables = ((role, getattr(sources, role)) for role in TABLES)
-    for role, source in [*given, *(each for each in tables if each[1] is not None)]:
-        artifact = fetch_artifact(source, reporter=reporter)
-        require_kind(artifact.where, artifact.kind, role)
+    by_role: dict[str, list[Artifact]] = {}
+    for role in roles:
+        given = getattr(sources, role)
+        for source in given if role == "datastores" else () if given is None else (given,):
+            artifact = fetch_artifact(source, reporter=reporter)
+            require_kind(artifact.where, artifact.kind, role)
+            by_role.setdefault(role, []).append(artifact)
+    return by_role
 
 
 def _use_defaults_or_build(
