@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -47,7 +48,7 @@ from ngramkit.evaluate.statistics import Units
 from ngramkit.logs.conversations import find_predecessors
 from ngramkit.logs.files import LogFile
 from ngramkit.logs.hub import is_dataset
-from ngramkit.logs.read import NewestRequests, read_log, sorted_by_time
+from ngramkit.logs.read import NewestRequests, read_log, with_times
 from ngramkit.logs.request import FilePlace, LoggedRequest, require_field
 from ngramkit.logs.request_tokenizer import RequestTokenizer
 
@@ -250,16 +251,10 @@ def read_records(
     if questions is not None:
         requests = _with_questions(files, Path(questions), reporter)
     else:
-        requests = sorted_by_time(
-            read_log(
-                files,
-                format=format,
-                columns=columns,
-                where=where,
-                newest=newest,
-                reporter=reporter,
-            )
+        log = read_log(
+            files, format=format, columns=columns, where=where, newest=newest, reporter=reporter
         )
+        requests = sorted(with_times(log), key=attrgetter("time"))
     if not requests:
         names = ", ".join(map(str, files[:3]))
         raise InputError(f"cannot read {names}: no answers", "check the path")
@@ -272,14 +267,13 @@ def read_records(
     )
     for place, ((request, ids), after) in enumerate(zip(encoded, before, strict=True)):
         record = None if after is None else ending_at.pop(after, None)
+        name, kind, run, model = (
+            visible(text, MAX_NAME_CHARACTERS)
+            for text in (request.name, request.kind, request.run, request.model)
+        )
         if record is None:
-            name, kind, run = (
-                visible(s, MAX_NAME_CHARACTERS) for s in (request.name, request.kind, request.run)
-            )
-            model = visible(request.model, MAX_NAME_CHARACTERS)
             record = Record(name or str(place + 1), kind, [], run, request.agent, model)
             records.append(record)
-        kind = visible(request.kind, MAX_NAME_CHARACTERS)
         record.turns.append(Turn(*ids, place=place, after=after, kind=kind))
         ending_at[place] = record
     return records, tokens.template

@@ -48,7 +48,6 @@ from ngramkit.evaluate.replay_loop import replay_drafter
 from ngramkit.evaluate.replay_page import ReplayPage, require_page
 from ngramkit.evaluate.replay_tables import Replays
 from ngramkit.evaluate.result_folder import replace_folder, require_replaceable_results
-from ngramkit.evaluate.statistics import Units
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -220,18 +219,20 @@ def replay(
     records, leakage = without_leaks(records, choices, drop_leaked, reporter)
     if keep_state is not None:
         records = keep_state.order(records)
-    units = units_of(records, dependent=keep_state is not None)
-    replays = []
+    replays: list[Replay] = []
     for choice in choices:
         if needs := lacking[choice.label]:
             replays += [Replay(choice.label, nodes, missing=needs) for nodes in budgets]
         else:
             replays += _replay_with_budgets(
-                choice, records, budgets, units, page, recorded,
+                choice, records, budgets, page, recorded,
                 keep_state=keep_state is not None, chain=chain, reporter=reporter,
             )  # fmt: skip
     if recorded is not None and recorded.added:
         reporter.note(f"the model verified {recorded.added:,} contexts that were not on record")
+    units = units_of(records, dependent=keep_state is not None)
+    for each in replays:
+        each.units = units
     results = Replays(
         replays, leakage, None if form is None else form.name, lines,
         kept_state=keep_state is not None, units=units, baseline=compared,
@@ -302,7 +303,6 @@ def _replay_with_budgets(
     choice: DrafterChoice,
     records: list[Record],
     budgets: Sequence[int],
-    units: Units,
     page: ReplayPage | None,
     recorded: RecordedEvidence | None,
     *,
@@ -327,6 +327,6 @@ def _replay_with_budgets(
             if recorded is not None:
                 recorded.save()
         result.bytes = sum(each.manifest.bytes for each in choice.opened)
-        result.sources, result.units = choice.builds, units
+        result.sources = choice.builds
         replays.append(result)
     return replays

@@ -1,7 +1,4 @@
-"""The loop of a replay: one drafter on recorded answers, without a model.
-
-Greedy decoding accepts a draft node exactly if the model wrote its token.
-"""
+"""The loop of a replay: one drafter on recorded answers, without a model."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.drafters.base import Drafter, DraftTree
+from ngramkit.drafters.base import Drafter, DraftTree, TokenArray
 from ngramkit.drafters.checked import ANY_VOCABULARY, drafts_of
 from ngramkit.drafters.references import start_with_references
 from ngramkit.evaluate.recorded_evidence import Misses, RecordedEvidence, ReplayedEvidence
@@ -113,8 +110,7 @@ def replay_turn(
         begun = time.perf_counter_ns()
         tree = drafted(left) if left > 0 else DraftTree.empty()
         tally.draft_ns.append(time.perf_counter_ns() - begun)
-        nodes = tree.accepted_nodes(answer[position : position + len(tree) + 1].tolist())
-        written = answer[position : position + len(nodes) + 1]  # one bonus token
+        nodes, written = accept_recorded(tree, answer[position:])
         evidence = None if recorded is None or left <= 0 else recorded.after_draft(tree)
         tally.count(len(written), empty=len(tree) == 0)
         if reliability is not None:
@@ -123,6 +119,15 @@ def replay_turn(
             watched.add(tree, nodes, len(written))
     drafter.finish()
     return tally
+
+
+def accept_recorded(tree: DraftTree, rest: TokenArray) -> tuple[list[int], TokenArray]:
+    """Return the nodes that the `rest` of a recorded answer accepts, and the tokens of the pass.
+
+    Greedy decoding accepts a node exactly if the model wrote its token. One more is the model's.
+    """
+    nodes = tree.accepted_nodes(rest[: len(tree) + 1].tolist())
+    return nodes, rest[: len(nodes) + 1]
 
 
 def draft_chain(drafts: Callable[[int], DraftTree], length: int) -> DraftTree:

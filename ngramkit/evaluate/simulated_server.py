@@ -18,6 +18,7 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.references import reference_texts
 from ngramkit.evaluate.records import Record, Turn
+from ngramkit.evaluate.replay_loop import accept_recorded
 
 if TYPE_CHECKING:
     from ngramkit.engines.batch import BatchDrafter
@@ -82,8 +83,7 @@ def simulate_server(
         result.batches.append(len(running))
         result.contexts.append(sum(each.size for each in running) / len(running))
         for each, draft in zip(running, drafts, strict=True):
-            rest = each.text[each.size : each.size + len(draft) + 1]
-            written = min(len(draft.accepted_nodes(rest.tolist())), each.left - 1) + 1
+            written = len(accept_recorded(draft, each.text[each.size :])[1])
             each.size += written
             result.request.append(each.number)
             result.written.append(written)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -157,7 +157,7 @@ def history_import(
     read: Iterable[LoggedRequest] = read_log(
         files, format=format, columns=columns, where=where, reporter=reporter
     )
-    read = (replace(request, time=time) for time, request in with_times(read))
+    read = with_times(read)
     if prompts:
         read = map(without_earlier_answers, read)
     for request, (prompt, output, _) in encode.encoded(read):

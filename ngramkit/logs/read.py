@@ -379,17 +379,12 @@ def _read_file(
         skips.add(SkippedRecord.of(FilePlace(file.path), error))
 
 
-def with_times(requests: Iterable[LoggedRequest]) -> Iterator[tuple[float, LoggedRequest]]:
-    """Yield requests with their times; one without a time has that of the one before it."""
+def with_times(requests: Iterable[LoggedRequest]) -> Iterator[LoggedRequest]:
+    """Yield the requests; one without a time gets that of the one before it."""
     time = -math.inf
     for request in requests:
-        time = time if request.time is None else request.time
-        yield time, request
-
-
-def sorted_by_time(requests: Iterable[LoggedRequest]) -> list[LoggedRequest]:
-    """Return the requests sorted by time; one without a time follows the one before it."""
-    return [request for _, request in sorted(with_times(requests), key=itemgetter(0))]
+        request.time = time = time if request.time is None else request.time
+        yield request
 
 
 class NewestItems(Generic[T]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.logs.read import FORMATS, read_log, sorted_by_time
+from ngramkit.logs.read import FORMATS, read_log, with_times
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.request_tokenizer import RequestTokenizer
 
@@ -268,13 +269,16 @@ def test_any_lines_by_the_names_of_their_columns(tmp_path):
 
 
 def test_requests_are_put_in_the_order_of_their_time():
+    def by_time(requests):
+        return sorted(with_times(requests), key=attrgetter("time"))
+
     requests, _ = read("openai/batch-input.jsonl", "openai/batch-output.jsonl")
-    assert sorted_by_time(requests[::-1]) == [requests[1], requests[0], requests[2]]
-    untimed, _ = read("verl/7.jsonl")
-    assert sorted_by_time(untimed) == untimed
-    first, second, third = sorted_by_time(requests)
-    mixed = [untimed[0], third, *untimed, first, second]
-    assert sorted_by_time(mixed) == [untimed[0], first, second, third, *untimed]
+    assert by_time(requests[::-1]) == [requests[1], requests[0], requests[2]]
+    (begin, *more), (untimed, _) = read("verl/7.jsonl")[0], read("verl/7.jsonl")
+    assert by_time([begin, *more]) == [begin, *more]
+    first, second, third = by_time(requests)
+    mixed = [begin, third, *untimed, first, second]
+    assert by_time(mixed) == [begin, first, second, third, *untimed]
 
 
 @pytest.mark.parametrize("name", [p.relative_to(SAMPLES).as_posix() for p in SAMPLES.rglob("*.*")])

@@ -6,6 +6,7 @@ import gzip
 import json
 from dataclasses import replace
 from itertools import permutations
+from operator import attrgetter
 
 import pytest
 
@@ -17,7 +18,7 @@ from ngramkit.evaluate.records import read_records
 from ngramkit.formats.history import History
 from ngramkit.logs import containers, request_tokenizer
 from ngramkit.logs.history_commands import history_import, history_inspect
-from ngramkit.logs.read import NewestItems, read_log, sorted_by_time
+from ngramkit.logs.read import NewestItems, read_log, with_times
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.request_tokenizer import RequestTokenizer
 
@@ -347,7 +348,8 @@ def test_an_adapter_of_a_server_is_a_model_of_its_own(tmp_path):
 @pytest.mark.parametrize("number", [int, str, float, lambda n: n * 10**9])
 def test_times_in_any_unit(tmp_path, number):
     rows = [{"prompt": f"q{i}", "output": "a", "time": number(1764115200 + i)} for i in (3, 1, 2)]
-    requests = sorted_by_time(read(write(tmp_path / "a.jsonl", *rows))[0])
+    requests, _ = read(write(tmp_path / "a.jsonl", *rows))
+    requests = sorted(with_times(requests), key=attrgetter("time"))
     assert [request.prompt for request in requests] == ["q1", "q2", "q3"]
 
 
