@@ -9,7 +9,7 @@ READY   = $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/ngramkit build-datastore --corpus python-stdlib
 	$(BIN)/ngramkit build-frozen --corpus python-stdlib
-	$(BIN)/python -m ngramkit.evaluate.demo
+	$(BIN)/ngramkit bench --limit 3 --max-new-tokens 128 --drafter blend --drafter rest --drafter cacheback --out build/demo --force
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder

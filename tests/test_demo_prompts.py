@@ -2,7 +2,6 @@ import textwrap
 
 from ngramkit.corpus.stdlib import is_held_out
 from ngramkit.demo import MAX_PROMPT_CHARS, MIN_PROMPT_CHARS, demo_prompts
-from ngramkit.evaluate.demo import TABLE_HEAD, TABLE_LINE
 
 
 def test_prompts_are_held_out_code_of_ordinary_length():
@@ -21,8 +20,3 @@ def test_prompts_are_held_out_code_of_ordinary_length():
 def test_the_first_prompts_come_from_different_files():
     files = [where.split(":")[0] for where, _ in demo_prompts(5)]
     assert len(set(files)) == 5
-
-
-def test_the_table_fits_a_terminal():
-    widest = ("cacheback", "12.34", "12345", "12345", "12.3 (11.5 to 13.4)", "NOT identical")
-    assert len(TABLE_LINE.format(*TABLE_HEAD)) == len(TABLE_LINE.format(*widest)) < 80
