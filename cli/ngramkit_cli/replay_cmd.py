@@ -170,17 +170,11 @@ def say_replay(results: Replays, out: Output) -> None:
 
 
 def _say_budgets(results: Sequence[Replay], budgets: list[int], out: Output) -> None:
-    cell = {(r.drafter, r.budget): _tokens_per_step(r) for r in results}
+    # A star marks figures that lack evidence.
+    cell = {(r.drafter, r.budget): _steps_of(r.total, "*" * bool(r.incomplete)) for r in results}
     names = dict.fromkeys(r.drafter for r in results)
     rows = [[name, *(cell[name, budget] for budget in budgets)] for name in names]
     out.show(*table_of_figures(rows, ["", *map(str, budgets)], justify="right"))
-
-
-def _tokens_per_step(result: Replay) -> str:
-    """Return tokens/step, with a star if evidence is missing."""
-    if not result.total.passes:
-        return NOT_COUNTED
-    return f"{result.total.tokens_per_step:.3f}{'*' * (result.incomplete is not None)}"
 
 
 def _remarks_by_drafter(results: Sequence[Replay]) -> list[str]:
@@ -241,8 +235,8 @@ def _say_categories(results: Sequence[Replay], out: Output) -> None:
     out.show(*table_of_figures(rows, ["", *(r.drafter for r in results)], justify="right"))
 
 
-def _steps_of(tally: Tally) -> str:
-    return f"{tally.tokens_per_step:.3f}" if tally.passes else NOT_COUNTED
+def _steps_of(tally: Tally, mark: str = "") -> str:
+    return f"{tally.tokens_per_step:.3f}{mark}" if tally.passes else NOT_COUNTED
 
 
 def _share_of(part: int, whole: int) -> float:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, is_dataclass
 from datetime import UTC, datetime
 from inspect import signature
+from itertools import chain
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def provenance_of(
     return Provenance(
         command_line(command, {**words, **(_source_words(sources, choices) if sources else {})}),
         {name: _as_json(value) for name, value in options.items()},
-        list(_digest_files(dict.fromkeys(_plain_files([*files, *past])))),
+        list(_digest_files([*files, *past])),
         asdict(tokenizer),
         [_describe_artifact(each) for each in taken.values()],
         {
@@ -131,14 +132,12 @@ def _commit_of_ref(git: Path, name: str) -> str | None:
     return next((line.split(" ")[0] for line in lines if line.endswith(f" {name}")), None)
 
 
-def _plain_files(paths: Iterable[str | Path]) -> Iterable[Path]:
-    for path in map(Path, paths):
-        found = sorted(walk_files(path)) if path.is_dir() else [path]
-        yield from (each for each in found if each.is_file() and each.name != LOCK)
-
-
-def _digest_files(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    for path in paths:
+def _digest_files(paths: Iterable[str | Path]) -> Iterator[dict[str, Any]]:
+    """Yield path, bytes and sha256 of every file, of those in folders too."""
+    folders = (sorted(walk_files(path)) if path.is_dir() else [path] for path in map(Path, paths))
+    for path in dict.fromkeys(chain.from_iterable(folders)):
+        if not path.is_file() or path.name == LOCK:
+            continue
         with suppress(FileNotFoundError):  # a history's own temporary file
             yield {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
 

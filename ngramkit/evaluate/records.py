@@ -173,32 +173,30 @@ def _parse_question(where: FilePlace | str, number: int, body: dict[str, Any]) -
         raise InputError(f"{where}: the id must be a number or a text, got {name!r}")
     if has_placeholder(body):
         raise InputError(f"{where}: a question must have a text, got a placeholder", PREPARE)
+    key = "turns"
+    turns: Any
     if "messages" in body:
         said = body["messages"] if isinstance(body["messages"], list) else [body["messages"]]
         asked = [each for each in said if isinstance(each, dict) and each.get("role") == "user"]
-        return Question(
-            name, category, _require_texts(where, [each.get("content") for each in asked])
-        )
-    if "turns" in body:
-        return Question(name, category, _require_texts(where, body["turns"]))
-    if "prompt" in body:
+        turns = [each.get("content") for each in asked]
+    elif "turns" in body:
+        turns = body["turns"]
+    elif "prompt" in body:
+        key, turns = "prompt", [body["prompt"]]
         if "task_id" in body and "canonical_solution" in body:
             category, name = "humaneval", str(body["task_id"])
-        return Question(name, category, _require_texts(where, [body["prompt"]], "prompt"))
-    if "question" in body:
+    elif "question" in body:
+        key, turns = "question", [body["question"]]
         category = str(body.get("category", "gsm8k"))
-        return Question(name, category, _require_texts(where, [body["question"]], "question"))
-    raise InputError(
-        f"{where}: a question must have `turns`, `prompt` or `question`",
-        "use the format of MT-Bench, Spec-Bench, HumanEval or GSM8K, or lines with a prompt",
-    )
-
-
-def _require_texts(where: FilePlace | str, value: Any, key: str = "turns") -> list[str]:
-    if not _is_texts(value) or not value or not all(value):
+    else:
+        raise InputError(
+            f"{where}: a question must have `turns`, `prompt` or `question`",
+            "use the format of MT-Bench, Spec-Bench, HumanEval or GSM8K, or lines with a prompt",
+        )
+    if not _is_texts(turns) or not turns or not all(turns):
         wanted = "a list of texts" if key == "turns" else "a text"
         raise InputError(f"{where}: `{key}` must be {wanted}")
-    return list(value)
+    return Question(name, category, turns)
 
 
 @dataclass(frozen=True)

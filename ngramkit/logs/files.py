@@ -110,15 +110,16 @@ class LogFile:
             return
         lines = self._raw_lines(unread)
         first_two = list(islice(lines, 2))
-        if not first_two:
-            return
-        if is_document(*(line for _, line in first_two)):
-            yield from self._document(on_bad_line, unread)
-            return
-        for number, line in chain(first_two, lines):
-            where = FilePlace(self.path, "line", number, unread)
+        found: Iterator[Line] = (
+            (FilePlace(self.path, "line", number, unread), line)
+            for number, line in chain(first_two, lines)
+        )
+        if first_two and is_document(*(line for _, line in first_two)):
+            found = self._items_of_document(unread)
+        for where, body in found:
             try:
-                body = parse_json(line, str(where), **RECORD)
+                if isinstance(body, bytes):
+                    body = parse_json(body, str(where), **RECORD)
                 if not isinstance(body, dict):
                     raise BadRecordError(f"{where}: a record must be a JSON object", HOW_TO_WRITE)
             except BadRecordError as error:
@@ -134,20 +135,13 @@ class LogFile:
             where = FilePlace(self.path, "line", number, self.unread)
             yield where, line.decode("utf-8", "replace").rstrip("\r")
 
-    def _document(self, on_bad_line: OnBadLine | None, unread: Unread) -> Iterator[Line]:
+    def _items_of_document(self, unread: Unread) -> Iterator[Line]:
         with self._unpacked() as file:
             text = unpacking.read_whole(file, MAX_DOCUMENT_BYTES, str(self.path))
         body = parse_json(text, str(self.path), **RECORD)
-        is_list = isinstance(body, list)
-        for number, item in enumerate(body if is_list else [body], 1):
-            where = FilePlace(self.path, "item" if is_list else "", number, unread)
-            if isinstance(item, dict):
-                yield where, item
-                continue
-            error = BadRecordError(f"{where}: a record must be a JSON object", HOW_TO_WRITE)
-            if on_bad_line is None:
-                raise error
-            on_bad_line(where, error)
+        unit, items = ("item", body) if isinstance(body, list) else ("", [body])
+        for number, item in enumerate(items, 1):
+            yield FilePlace(self.path, unit, number, unread), item
 
     def _raw_lines(self, unread: Unread) -> Iterator[tuple[int, bytes]]:
         """Yield the lines, without what a container runtime wrapped around them."""
