@@ -287,7 +287,7 @@ def _use_defaults_or_build(
             raise MissingSourceError(
                 str(error), error.hint, needs=a_kind(KIND_OF_ROLE[role])
             ) from error
-        reporter.note(f"{error}; drafting without one; {error.hint}")
+        reporter.note(f"{error}; drafting without one. {error.hint}")
         return by_role
     return {role: [artifact], **by_role}
 
@@ -327,7 +327,7 @@ def build_missing(
     builders: Any = {"datastore": build_datastore, "frozen-table": build_frozen}
     store = largest_whole_store_of(tokenizer, kind, reporter)
     if kind not in builders or (store is None and tokenizer.id != DEFAULT_MODEL):
-        raise ArtifactError(missing, f"run: {command_to_build(kind, tokenizer.id)}")
+        raise ArtifactError(missing, f"Run: {command_to_build(kind, tokenizer.id)}")
     reporter.note(f"{missing}: building one from {CORPUS if store is None else store.path}")
     if store is None:
         store = _tokenize_stdlib(reporter)
@@ -346,9 +346,9 @@ def _without_output_hints(place: Path) -> Iterator[None]:
         yield
     except NgramkitError as error:
         if "out" in error.option:
-            hint = f"move {place} away, or name the artifacts to draft from"
+            hint = f"Move {place} away, or name the artifacts to draft from."
             if isinstance(error, BusyError):
-                hint = "wait for it, or name the artifacts to draft from"
+                hint = "Wait for it, or name the artifacts to draft from."
             raise InputError(str(error), hint) from error
         raise
 
@@ -405,7 +405,7 @@ def _compute_table_if_quick(
     source = Path(resolve_model(tokenizer.id))
     weights = sum(file.stat().st_size for file in source.glob("*.safetensors"))
     if load_model is None or not 0 < weights * tokenizer.vocabulary <= MAX_MODEL_WORK.get(kind, 0):
-        raise ArtifactError(missing, f"run: {command_to_build(kind, tokenizer.id)}")
+        raise ArtifactError(missing, f"Run: {command_to_build(kind, tokenizer.id)}")
     reporter.note(f"{missing}: computing one from the model")
     model = load_model()
     from ngramkit.builders.model_bigram import build_model_bigram

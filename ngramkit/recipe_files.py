@@ -111,7 +111,7 @@ class Recipe:
         if is_evaluation(Path(name)):
             raise InputError(
                 f"recipe {self.name}: corpus.exclude must be a list of opt-outs, got {name}",
-                "name evaluation sets in exclude = [...] above [corpus]",
+                "Name evaluation sets in exclude = [...] above [corpus].",
             )
         return self.folder / name
 
@@ -130,7 +130,7 @@ def read_recipe(source: str) -> Recipe:
     except RecursionError as error:
         raise _too_deep(path) from error
     except ValueError as error:  # neither TOML nor text, or numbers of thousands of digits
-        raise InputError(f"cannot read {path} as TOML: {error}", "correct that line") from error
+        raise InputError(f"cannot read {path} as TOML: {error}", "Correct that line.") from error
     if not nests_within(body, MAX_DEPTH):
         raise _too_deep(path)
     _check_table(path, "", body, TOP, required=("kind", "model"))
@@ -170,7 +170,7 @@ def read_recipe(source: str) -> Recipe:
 
 def _too_deep(path: Path) -> InputError:
     return InputError(
-        f"cannot read {path}: it nests too deeply", "write each value on a separate line"
+        f"cannot read {path}: it nests too deeply", "Write each value on a separate line."
     )
 
 
@@ -195,7 +195,7 @@ def _bytes_of_prune(path: Path, kind: str, body: Mapping[str, Any]) -> int | Non
         return None
     _check_table(path, "prune.", body["prune"], {"bytes": (str, int)}, required=("bytes",))
     if KINDS[kind].of_model:
-        raise InputError(f"cannot prune a {kind}, as {path} asks", "leave out [prune]")
+        raise InputError(f"cannot prune a {kind}, as {path} asks", "Leave out [prune].")
     try:
         return parse_size(str(body["prune"]["bytes"]))
     except UsageError as error:
@@ -209,7 +209,7 @@ def _find_recipe(source: str) -> Path:
     if named.is_file():
         return named
     names = sorted(path.stem for path in ARTIFACTS.glob("*.toml"))
-    where = f"give a file: {ARTIFACTS}/ has no recipe"
+    where = f"Give a file: {ARTIFACTS}/ has no recipe."
     raise InputError(
         f"unknown recipe {source!r}", hint_for_unknown(given.stem, names) if names else where
     )
@@ -226,7 +226,7 @@ def _check_table(
         if key not in allowed:
             near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.4)
             known = ", ".join(allowed) or "none here"
-            hint = f"did you mean {where}{near[0]}?" if near else f"known: {known}"
+            hint = f"Did you mean {where}{near[0]}?" if near else f"Choose one of: {known}."
             raise InputError(f"unknown key {where}{key} in {path}", hint)
         wanted = allowed[key]
         number = wanted is float and type(value) is int
@@ -238,14 +238,14 @@ def _check_table(
                 if not isinstance(name, str):
                     raise InputError(f"{path}: {where}{key} must be strings, got {name!r:.80}")
         if value == "":
-            raise InputError(f"{path}: {where}{key} must not be empty", "leave it out")
+            raise InputError(f"{path}: {where}{key} must not be empty", "Leave it out.")
         if type(value) not in kinds and not number:
             raise InputError(
                 f"{path}: {where}{key} must be {_type_name(kinds[0])}, got {value!r:.80}"
             )
     for key in required:
         if key not in table:
-            raise InputError(f"{path} must have {where}{key}", "add it")
+            raise InputError(f"{path} must have {where}{key}", "Add it.")
 
 
 def _type_name(kind: type) -> str:

@@ -82,7 +82,7 @@ def build(
     if push and wanted.destination is None:
         raise InputError(
             f"cannot push {wanted.name}: its recipe has no destination",
-            "add destination, or leave out push",
+            "Add destination, or leave out push.",
             option="push",
         )
     url = as_url(out)
@@ -144,7 +144,7 @@ def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
         raise ArtifactError(
             f"the fingerprint of {recipe.model} must be {recipe.fingerprint} by the recipe "
             f"{recipe.name}, got {record.fingerprint[:12]}",
-            "pin model.revision, or correct model.fingerprint",
+            "Pin model.revision, or correct model.fingerprint.",
         )
     inputs: Inputs = {
         "version": FORMAT_VERSION,
@@ -230,7 +230,7 @@ def _hub_recipe(destination: str) -> Any:
             return None
     made_of = _read_made_of(Path(path))
     if made_of is None or not isinstance(made_of.get("inputs"), dict):
-        raise ArtifactError(f"cannot read {RECIPE} of {destination}", "push it again")
+        raise ArtifactError(f"cannot read {RECIPE} of {destination}", "Push it again.")
     return made_of
 
 

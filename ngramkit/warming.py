@@ -91,7 +91,7 @@ def warm(
     if folder is None or not os.access(folder, os.W_OK):
         raise InputError(
             f"cannot keep compiled kernels in {folder or 'any folder'}",
-            "set NUMBA_CACHE_DIR to a folder of yours that others cannot write",
+            "Set NUMBA_CACHE_DIR to a folder of yours that others cannot write.",
         )
     begun, found = time.perf_counter(), dict[str, list[str]]()
     reporter.stage("compile", len(tasks), "tasks")
@@ -124,7 +124,7 @@ def _compile_in_process(
         last = (said.strip().splitlines() or ["it was killed"])[-1]
         raise InputError(
             f"cannot compile the kernels of {failed}: {last}",
-            "run it with workers=1 if memory is short",
+            "Run it with workers=1 if memory is short.",
             option="workers",
         )
 

@@ -45,6 +45,8 @@ NOT_A_VERB = re.compile(
     r"|without|with|any|all|every|each|both)\b",
     re.IGNORECASE,
 )
+# A full sentence; a command that can be copied ends without a full stop.
+SENTENCE = re.compile(r"(?=[A-Z]|x).*([.?!]$|: (?:pip|hf|ngramkit|ulimit|x)\b|^Run )", re.DOTALL)
 
 # Room -> how many messages have none of the three shapes, and how many hints start with no verb.
 MESSAGES = {
@@ -141,7 +143,7 @@ def hints() -> dict[str, list[str]]:
         (path, f"{line}: {hint!r}")
         for path in sources()
         for line, _, hint in errors(path)
-        if hint and NOT_A_VERB.match(hint)
+        if hint and (NOT_A_VERB.match(hint) or not SENTENCE.match(hint))
     )
 
 

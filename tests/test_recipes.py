@@ -139,13 +139,13 @@ def test_a_destination_is_checked_before_the_build(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said", "hint"),
     [
-        ('kinds = "x"', "unknown key kinds", "did you mean kind?"),
-        ("corpus.smaple = 0.1", "unknown key corpus.smaple", "did you mean corpus.sample?"),
+        ('kinds = "x"', "unknown key kinds", "Did you mean kind?"),
+        ("corpus.smaple = 0.1", "unknown key corpus.smaple", "Did you mean corpus.sample?"),
         ("parameters.followers = 3", "unknown key parameters.followers", "known"),
         ('corpus.seed = "0"', "corpus.seed", "whole number"),
         ("corpus.join_turns = 1", "corpus.join_turns", "true or false"),
-        ('kind = "history"', "TOML", "correct"),
-        ("prune.size = 3", "unknown key prune.size", "known: bytes"),
+        ('kind = "history"', "TOML", "Correct"),
+        ("prune.size = 3", "unknown key prune.size", "Choose one of: bytes"),
         ('prune.bytes = "much"', "got 'much'", "like 4G"),
     ],
 )
@@ -168,7 +168,7 @@ def test_a_misspelt_name_is_told(tmp_path, monkeypatch):
     assert read_recipe("demo").kind == "datastore"
     with pytest.raises(InputError) as caught:
         read_recipe("demos")
-    assert caught.value.hint.startswith("did you mean demo? Choose one of: ")
+    assert caught.value.hint.startswith("Did you mean demo? Choose one of: ")
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

@@ -126,7 +126,7 @@ def try_wrong_configurations(serve: Callable[[str], ServerProcess]) -> Iterator[
     wrong = {
         "bad JSON": ("{", "not JSON"),
         "no artifact": ('{"datastores": ["/nowhere"]}', "no such artifact: /nowhere"),
-        "an unknown key": ('{"drafer": "rest"}', "did you mean drafter?"),
+        "an unknown key": ('{"drafer": "rest"}', "Did you mean drafter?"),
     }
     for name, (draft, cause) in wrong.items():
         started = time.monotonic()

@@ -156,13 +156,15 @@ class CorpusOptions:
             out.say(f"tokenizer: {store.tokenizer.id} (of {tokens})")
             return store, {}
         if not self.corpus:
-            raise UsageError("--corpus must be given", "choose one of `ngramkit corpora`, or files")
+            raise UsageError(
+                "--corpus must be given", "Choose one of `ngramkit corpora`, or files."
+            )
         parts = [parse_weighted(each) for each in self.corpus]
         for part in parts:
             if is_artifact(str(part.corpus)):
                 raise UsageError(
                     f"--corpus must be text, got the artifact {part.corpus}",
-                    "give a token store as --tokens",
+                    "Give a token store as --tokens.",
                 )
         name = the_model(self.model, out)
         if self.model is None:

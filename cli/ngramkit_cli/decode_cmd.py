@@ -178,12 +178,12 @@ def describe_sameness(comparison: Comparison, *, greedy: bool) -> str:
 def converse(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
     """Return all replies. Raises UsageError without a prompt, InputError if stdin is closed."""
     if sys.stdin is None:
-        raise InputError("cannot read a prompt: stdin is closed", "give --prompt")
+        raise InputError("cannot read a prompt: stdin is closed", "Give --prompt.")
     if sys.stdin.isatty():
         return _answer_turns(talk, screen, out)
     replies = _answer_lines(talk, sys.stdin, screen, out)
     if not replies:
-        raise UsageError("a prompt must be given", "give --prompt, or one per line on stdin")
+        raise UsageError("a prompt must be given", "Give --prompt, or one per line on stdin.")
     return replies
 
 
@@ -203,7 +203,7 @@ def _answer_turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply
             try:
                 replies.append(_reply_to_line(talk, line, screen, out))
             except InputError as error:
-                out.say(f"error: {error}", f"  {error.hint}: /new")
+                out.say(f"error: {error}", f"  -> {error.hint} Type /new.")
     return replies
 
 
@@ -213,7 +213,7 @@ def _answer_lines(talk: Conversation, lines: IO[str], screen: Screen, out: Outpu
     while line := lines.readline(MAX_PROMPT_BYTES + 1):
         if len(line) > MAX_PROMPT_BYTES:
             raise InputError(
-                f"a line must have at most {MAX_PROMPT_BYTES:,} characters", "shorten it"
+                f"a line must have at most {MAX_PROMPT_BYTES:,} characters", "Shorten it."
             )
         if line.strip():
             talk.clear()

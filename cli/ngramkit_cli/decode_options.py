@@ -186,7 +186,7 @@ class CacheOptions:
             if getattr(self, name) != getattr(CacheOptions, name):  # the default
                 raise UsageError(
                     f"cannot use {name} with cache={self.cache}",
-                    "give cache=specache, or leave it out",
+                    "Give cache=specache, or leave it out.",
                     option=(name, "cache"),
                 )
         if self.cache == "full":

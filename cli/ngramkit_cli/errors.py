@@ -34,16 +34,16 @@ def exit_code(error: NgramkitError) -> int:
 
 NO_MEMORY = re.compile(r"out of memory|can't allocate memory|can't start new thread", re.IGNORECASE)
 MESSAGES = {
-    errno.EROFS: ("it is on a read-only file system", "choose a path that you can write"),
-    errno.EFBIG: ("it would be larger than the limit of this shell", "raise it: ulimit -f"),
-    errno.ENAMETOOLONG: ("its name is too long", "choose a shorter name"),
-    errno.ENOTDIR: ("its parent is not a folder", "check the path"),
-    errno.EISDIR: ("it is a folder", "name a file"),
-    errno.ENOENT: ("it does not exist", "check the path"),
-    errno.EEXIST: ("it exists", "choose another path"),
-    errno.ELOOP: ("it is a link to itself", "check the path"),
-    errno.EMFILE: ("too many files are open", "raise the limit: ulimit -n"),
-    errno.ENFILE: ("too many files are open", "close other programs"),
+    errno.EROFS: ("it is on a read-only file system", "Choose a path that you can write."),
+    errno.EFBIG: ("it would be larger than the limit of this shell", "Raise it: ulimit -f"),
+    errno.ENAMETOOLONG: ("its name is too long", "Choose a shorter name."),
+    errno.ENOTDIR: ("its parent is not a folder", "Check the path."),
+    errno.EISDIR: ("it is a folder", "Name a file."),
+    errno.ENOENT: ("it does not exist", "Check the path."),
+    errno.EEXIST: ("it exists", "Choose another path."),
+    errno.ELOOP: ("it is a link to itself", "Check the path."),
+    errno.EMFILE: ("too many files are open", "Raise the limit: ulimit -n"),
+    errno.ENFILE: ("too many files are open", "Close other programs."),
 }
 
 
@@ -52,22 +52,22 @@ def to_ngramkit_error(error: BaseException) -> NgramkitError:
         return error
     if isinstance(error, ModuleNotFoundError) and (package := _package_of(error.name or "")):
         return UsageError(
-            f"cannot run: it needs the package {package}", f"run: pip install {package}"
+            f"cannot run: it needs the package {package}", f"Run: pip install {package}"
         )
     if is_out_of_memory(error):
-        hint = "lower memory, shard_tokens or sample, or close other programs"
+        hint = "Lower memory, shard_tokens or sample, or close other programs."
         return InputError(
             "cannot go on: out of memory", hint, option=("memory", "shard_tokens", "sample")
         )
     if isinstance(error, ConnectionError | TimeoutError):
         return NetworkError(
-            f"cannot connect: {error}", "check the network and run the command again"
+            f"cannot connect: {error}", "Check the network and run the command again."
         )
     if isinstance(error, OSError) and error.errno is not None:
         return _system_refusal(error)
     return NgramkitError(
         f"unexpected {type(error).__name__}: {visible(error, 500)}",
-        "report the traceback that --debug shows: this is a bug in ngramkit",
+        "Report the traceback that --debug shows: this is a bug in ngramkit.",
     )
 
 
@@ -91,10 +91,10 @@ def _system_refusal(error: OSError) -> NgramkitError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return InputError(
             f"cannot write{path and f' {path}'}: no space left on the disk",
-            "free some space and run the same command again",
+            "Free some space and run the same command again.",
         )
     if isinstance(error, PermissionError):
-        return InputError(f"cannot use {path or 'a file'}: no permission", "choose another path")
+        return InputError(f"cannot use {path or 'a file'}: no permission", "Choose another path.")
     default = (error.strerror, "check the path")
     message, hint = MESSAGES.get(error.errno or 0, default)
     return InputError(f"cannot use {path or 'a file'}: {message}", hint)

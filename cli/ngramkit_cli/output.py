@@ -82,7 +82,7 @@ class Output:
         if sure:
             return
         if self.json or sys.stdin is None or not sys.stdin.isatty():
-            raise UsageError(f"cannot {question}: nobody can be asked", "give --yes")
+            raise UsageError(f"cannot {question}: nobody can be asked", "Give --yes.")
         self.reporter.close()
         self._to_stderr(f"{question}? [y/N]")
         answer = ""

@@ -57,7 +57,7 @@ class PromptOptions:
     def read(self, model: str, out: Output) -> list[str]:
         """Read the prompts. Raises UsageError for no source or two, InputError for a bad file."""
         if self.prompt and self.prompt_file is not None:
-            raise UsageError("cannot use --prompt with --prompt-file", "give one of them")
+            raise UsageError("cannot use --prompt with --prompt-file", "Give one of them.")
         return self.prompt or [read_prompt(self.prompt_file, model, out)]
 
 
@@ -74,11 +74,11 @@ def read_prompt(file: Path | None, model: str, out: Output) -> str:
 
 def _read_stdin() -> str:
     if sys.stdin is None:
-        raise InputError("cannot read a prompt: stdin is closed", "give --prompt, or a file")
+        raise InputError("cannot read a prompt: stdin is closed", "Give --prompt, or a file.")
     raw = sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1)
     if len(raw) > MAX_PROMPT_BYTES:
         raise InputError(
-            f"stdin must have at most {MAX_PROMPT_BYTES:,} bytes", "shorten the prompt"
+            f"stdin must have at most {MAX_PROMPT_BYTES:,} bytes", "Shorten the prompt."
         )
     return _decode_prompt(raw, "stdin")
 
@@ -96,12 +96,12 @@ def _decode_prompt(raw: bytes, where: str) -> str:
         text = raw.decode("utf-8-sig")
         return io.IncrementalNewlineDecoder(None, translate=True).decode(text, True)
     except UnicodeDecodeError as error:
-        raise InputError(f"{where} must be UTF-8: {error}", "convert it to UTF-8") from error
+        raise InputError(f"{where} must be UTF-8: {error}", "Convert it to UTF-8.") from error
 
 
 def _embedded_prompt(model: str, out: Output) -> str:
     if model != "demo":
-        raise UsageError("a prompt must be given", "give --prompt, --prompt-file or text on stdin")
+        raise UsageError("a prompt must be given", "Give --prompt, --prompt-file or text on stdin.")
     from ngramkit.demo import demo_prompts
 
     where, text = demo_prompts(1)[0]

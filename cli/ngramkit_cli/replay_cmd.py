@@ -127,7 +127,7 @@ class ReplaySources(SourceOptions):
             if getattr(self, name) is not None:
                 raise UsageError(
                     f"cannot use curve with {name}",
-                    "leave out one of them",
+                    "Leave out one of them.",
                     option=("curve", name),
                 )
         return {"artifacts": parse_curves(given)}
@@ -282,7 +282,7 @@ def replay(
 
     if not keep_state and (seed is not None or repeat != 1 or prompts):
         raise UsageError(
-            "cannot use --seed, --repeat or --prompts without --keep-state", "add --keep-state"
+            "cannot use --seed, --repeat or --prompts without --keep-state", "Add --keep-state."
         )
     if plot is not None:
         from ngramkit.evaluate.plots import require_picture

@@ -64,14 +64,14 @@ def write(text: str, end: str = "\n") -> None:
         raise
     except OSError as error:
         forget_stdout()
-        hint = "free some space, or redirect stdout; the result is lost"
+        hint = "Free some space, or redirect stdout; the result is lost."
         raise NgramkitError(f"cannot write to stdout: {error.strerror}", hint) from error
 
 
 def require_stdout() -> None:
     if sys.stdout is None:
         raise NgramkitError(
-            "cannot write the result: stdout is closed", "redirect stdout to a file"
+            "cannot write the result: stdout is closed", "Redirect stdout to a file."
         )
 
 

@@ -52,7 +52,7 @@ class NamedModel:
         if self.model_name is not None and self.model not in (None, self.model_name):
             raise UsageError(
                 f"MODEL must be the same as --model, got {self.model_name} and {self.model}",
-                "give one of them",
+                "Give one of them.",
             )
         return the_model(self.model if self.model_name is None else self.model_name, out)
 
@@ -104,7 +104,7 @@ def size_in_bytes(text: str) -> int:
     try:
         return parse_size(text)
     except UsageError as error:
-        raise typer.BadParameter(f"{error}: {error.hint}") from error
+        raise typer.BadParameter(f"{error}. {error.hint}") from error
 
 
 def fields_by_name(text: str) -> dict[str, str]:

@@ -27,9 +27,9 @@ def with_stdin(files: Sequence[Path], reporter: QuietReporter) -> Iterator[list[
         yield list(files)
         return
     if files.count(STDIN) > 1:
-        raise UsageError("- must be given once: it is standard input", "leave out the others")
+        raise UsageError("- must be given once: it is standard input", "Leave out the others.")
     if sys.stdin is None:
-        raise InputError("cannot read the log: stdin is closed", "name a file")
+        raise InputError("cannot read the log: stdin is closed", "Name a file.")
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "stdin"
         with copy.open("wb") as file:

@@ -67,7 +67,7 @@ def reason(error: Exception) -> str:
 
 
 def one_line(error: NgramkitError) -> str:
-    return f"{error} ({error.hint})" if error.hint else str(error)
+    return f"{error}. {error.hint}" if error.hint else str(error)
 
 
 def first_line(error: BaseException) -> str:
@@ -85,15 +85,15 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 def hint_for_unknown(given: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown name.
 
-    >>> meant("resst", ["rest", "blend"])
-    'did you mean rest? Choose one of: rest, blend'
+    >>> hint_for_unknown("resst", ["rest", "blend"])
+    'Did you mean rest? Choose one of: rest, blend.'
     """
     names = list(known)
     if not names:
-        return "leave it out: there are none"
+        return "Leave it out: there are none."
     near = difflib.get_close_matches(given, names, n=1)
-    choose = f"did you mean {near[0]}? Choose" if near else "choose"
-    return f"{choose} one of: {', '.join(names)}"
+    meant = f"Did you mean {near[0]}? " if near else ""
+    return f"{meant}Choose one of: {', '.join(names)}."
 
 
 def require_between(
@@ -112,7 +112,7 @@ def require_list(name: str, value: Any, hint: str = "") -> None:
     if one or not isinstance(value, Iterable):
         shown = visible(reprlib.repr(value))
         raise UsageError(
-            f"{name} must be a list, got {shown}", hint or f"write {name}=[...]", option=name
+            f"{name} must be a list, got {shown}", hint or f"Write {name}=[...].", option=name
         )
 
 
@@ -135,18 +135,18 @@ def require_texts(name: str, value: Any) -> None:
 
 def given_paths(name: str, value: Any) -> list[Path]:
     listed = [value] if isinstance(value, str | PathLike) else value
-    require_list(name, listed, "give a path, or a list of them")
+    require_list(name, listed, "Give a path, or a list of them.")
     paths = list(listed)
     for each in paths:
         if not isinstance(each, str | PathLike):
-            raise UsageError(f"{name} must be paths, got {each!r:.60}", "name files", option=name)
+            raise UsageError(f"{name} must be paths, got {each!r:.60}", "Name files.", option=name)
     return [Path(each) for each in paths]
 
 
 # Errors of the Hub's clients: huggingface_hub, datasets, fsspec, transformers.
 
-TRY_AGAIN = "check the network, then run the same command again"
-TRY_AGAIN_FOR = {"model": "check the network, or give a model that is on this machine"}
+TRY_AGAIN = "Check the network, then run the same command again."
+TRY_AGAIN_FOR = {"model": "Check the network, or give a model that is on this machine."}
 RETRIED_LATER = {429: "too many requests", 500: "an internal error", 503: "it is unavailable"}
 
 
@@ -176,21 +176,23 @@ def translate_hub_error(
 
     page = f"hf.co/{'datasets/' if what == 'dataset' else ''}{name}"
     if caused(hub.OfflineModeIsEnabled):
-        return NetworkError(f"cannot fetch {name}: the Hub is switched off", "unset HF_HUB_OFFLINE")
+        return NetworkError(
+            f"cannot fetch {name}: the Hub is switched off", "Unset HF_HUB_OFFLINE."
+        )
     if caused(hub.GatedRepoError):
         return NetworkError(
             f"cannot read {name}: it is gated",
-            f"accept its terms at {page}, then run: hf auth login",
+            f"Accept its terms at {page}, then run: hf auth login",
         )
     if caused(hub.RevisionNotFoundError):
-        return InputError(f"cannot read {name}: no such revision", f"see {page}/tree/main")
+        return InputError(f"cannot read {name}: no such revision", f"See {page}/tree/main.")
     if caused(hub.RepositoryNotFoundError):
         return InputError(
             f"cannot find the {what} {name} on the Hub, or it is private",
-            "check the id; for a private one run: hf auth login",
+            "Check the id; for a private one run: hf auth login",
         )
     if caused(hub.HFValidationError):
-        return InputError(f"a Hub id must be owner/name, got {name}", "check the id")
+        return InputError(f"a Hub id must be owner/name, got {name}", "Check the id.")
     refused = caused(hub.HfHubHTTPError, httpx.HTTPStatusError)
     if refused is not None:
         return _hub_refusal(refused, name, what)
@@ -203,7 +205,7 @@ def _hub_refusal(error: BaseException, name: str, what: str) -> NgramkitError:
     response = getattr(error, "response", None)
     status = response.status_code if response is not None else 0
     if status == 404:
-        return InputError(f"cannot find {name} on the Hub", "check the id: owner/name")
+        return InputError(f"cannot find {name} on the Hub", "Check the id: owner/name.")
     if status in (401, 403):
         return NetworkError(f"cannot access {name}: the Hub refuses it", _log_in_hint(name, status))
     answer = f"the Hub answers {status} for {name}: {RETRIED_LATER.get(status, 'an error')}"
@@ -214,17 +216,17 @@ def _log_in_hint(name: str, status: int) -> str:
     from huggingface_hub import get_token
 
     if status == 401 or get_token() is None:
-        return "run: hf auth login"
+        return "Run: hf auth login"
     owner = name.partition("/")[0]
-    return f"log in as somebody who may use {owner}'s repositories, or choose your own namespace"
+    return f"Log in as somebody who may use {owner}'s repositories, or choose your own namespace."
 
 
 # Errors of storages: s3fs, gcsfs, aiohttp, the Hub's file system.
 
 CODE = re.compile(r"[A-Za-z]{3,60}")  # such as SlowDown, NoSuchBucket
 LOG_IN = (
-    "log in to the storage: s3:// takes AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
-    " gs:// GOOGLE_APPLICATION_CREDENTIALS, hf:// HF_TOKEN; a public bucket FSSPEC_S3_ANON=true"
+    "Log in to the storage: s3:// takes AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
+    " gs:// GOOGLE_APPLICATION_CREDENTIALS, hf:// HF_TOKEN; a public bucket FSSPEC_S3_ANON=true."
 )
 DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
 NOT_LOGGED_IN = {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"}
@@ -256,7 +258,7 @@ def translate_storage_error(error: BaseException, what: str, action: str) -> Ngr
         )
     if status == 404 or "FileNotFoundError" in names:
         return InputError(
-            f"cannot {action} {what}: it does not exist{_answer_text(None, code)}", "check the URL"
+            f"cannot {action} {what}: it does not exist{_answer_text(None, code)}", "Check the URL."
         )
     if status is not None or code:
         answer = f"the storage answers{_answer_text(status, code, ' ')}"
@@ -270,7 +272,7 @@ def translate_storage_error(error: BaseException, what: str, action: str) -> Ngr
     if isinstance(error, OSError) and error.filename is not None:  # a local file
         raise error
     kind = visible(type(error).__name__)
-    return NetworkError(f"cannot {action} {what}: {kind}", "try again, or fetch the files")
+    return NetworkError(f"cannot {action} {what}: {kind}", "Try again, or fetch the files.")
 
 
 def _answer_text(status: int | None, code: str, before: str = ": ") -> str:

@@ -97,7 +97,7 @@ def parse_size(text: str) -> int:
     size = min(float(match[1]) * UNITS[match[2].lower()], largest + 1) if match else 0
     if not 1 <= size <= largest:
         raise UsageError(
-            f"a size must be a number of bytes, got {text!r}", "write it like 4G, 512M or 1000000"
+            f"a size must be a number of bytes, got {text!r}", "Write it like 4G, 512M or 1000000."
         )
     return int(size)
 
@@ -105,7 +105,7 @@ def parse_size(text: str) -> int:
 def require_package(name: str, what: str, install: str = "") -> None:
     if find_spec(name) is None:
         raise UsageError(
-            f"cannot {what}: the package {name} is missing", f"pip install {install or name}"
+            f"cannot {what}: the package {name} is missing", f"Run: pip install {install or name}"
         )
 
 

@@ -88,7 +88,7 @@ def split_revision(name: str, revision: str | None = None) -> tuple[str, str | N
     if revision not in (None, named):
         raise UsageError(
             f"model must have one revision, got {named} and {revision}",
-            "name one revision",
+            "Name one revision.",
             option=("model", "revision"),
         )
     return source, named
@@ -124,12 +124,12 @@ class ModelRef:
             if revision is not None:
                 raise UsageError(
                     f"cannot use revision {revision}: {id_} is a file",
-                    "leave it out",
+                    "Leave it out.",
                     option="revision",
                 )
             file = packaged or path
             if not file.is_file():
-                raise InputError(f"no such model file: {id_}", "check the path")
+                raise InputError(f"no such model file: {id_}", "Check the path.")
             return cls(name, id_, str(file), None, True)
         if id_ == DEFAULT_MODEL:
             source = embedded_model()
@@ -138,19 +138,19 @@ class ModelRef:
         elif path.is_dir():
             source = str(path)
         elif id_.startswith((".", "/", "~")) or id_.count("/") > 1:
-            raise InputError(f"no such model folder: {id_}", "check the path")
+            raise InputError(f"no such model folder: {id_}", "Check the path.")
         elif "/" not in id_:
             raise UsageError(
                 f"unknown model {id_!r}",
-                f"{hint_for_unknown(id_, [DEFAULT_MODEL, *HUB_IDS])}; or give a Hub id "
-                "(owner/name), a folder or a GGUF file",
+                f"{hint_for_unknown(id_, [DEFAULT_MODEL, *HUB_IDS])} Or give a Hub id "
+                "(owner/name), a folder or a GGUF file.",
             )
         else:
             source = id_
         if revision is not None and Path(source).is_dir():
             raise UsageError(
                 f"cannot use revision {revision}: {id_} is a folder",
-                f"leave out @{revision}",
+                f"Leave out @{revision}.",
                 option="model",
             )
         return cls(name, id_, source, revision)
@@ -181,7 +181,7 @@ def as_name(model: object) -> str:
     if not isinstance(model, str | PurePath):
         raise TypeError(f"model must be a name or a path, got {model!r:.60}")
     if model == "":
-        raise UsageError("model must not be empty", "name one, or leave it out", option="model")
+        raise UsageError("model must not be empty", "Name one, or leave it out.", option="model")
     return str(model)
 
 
@@ -210,7 +210,7 @@ def use(model: str | Path | None = None, *, unset: bool = False) -> ChosenModel:
     without arguments nothing changes. Raises UsageError for an unknown name; the Hub is not asked.
     """
     if unset and model is not None:
-        raise UsageError("cannot use unset with a model", "give one of them", option="unset")
+        raise UsageError("cannot use unset with a model", "Give one of them.", option="unset")
     if not unset and model is None:
         return chosen_model()
     settings = {key: value for key, value in read_settings().items() if key != "model"}
@@ -228,7 +228,7 @@ def _require_some_model(folder: Path) -> None:
     if folder.is_dir() and not any((folder / name).is_file() for name in FILES_OF_MODELS):
         raise InputError(
             f"cannot use {folder}: it has neither {' nor '.join(FILES_OF_MODELS)}",
-            "check the path",
+            "Check the path.",
         )
 
 
@@ -286,12 +286,12 @@ def write_settings(settings: dict[str, str]) -> None:
         partial.replace(path)
     except OSError as error:
         raise InputError(
-            f"cannot write {path}: {error.strerror}", "set NGRAMKIT_MODEL instead"
+            f"cannot write {path}: {error.strerror}", "Set NGRAMKIT_MODEL instead."
         ) from error
 
 
 def _unreadable_settings(path: Path) -> InputError:
-    return InputError(f"cannot read {path}", "delete it: it holds only the chosen model")
+    return InputError(f"cannot read {path}", "Delete it: it holds only the chosen model.")
 
 
 def require_causal(config: Mapping[str, Any], name: str) -> None:
@@ -305,4 +305,4 @@ def require_causal(config: Mapping[str, Any], name: str) -> None:
         what = f"a masked model ({heads[0]})"
     else:
         return
-    raise InputError(f"cannot use {name}: it is {what}", "use a decoder-only causal model")
+    raise InputError(f"cannot use {name}: it is {what}", "Use a decoder-only causal model.")

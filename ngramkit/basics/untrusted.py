@@ -30,7 +30,7 @@ def file_identity(state: os.stat_result) -> Identity:
 
 
 def open_plain(
-    path: Path, *, error: type[InputError] = ArtifactError, hint: str = "check the path"
+    path: Path, *, error: type[InputError] = ArtifactError, hint: str = "Check the path."
 ) -> FileIO:
     """Open a plain file unbuffered, also through links.
 
@@ -43,7 +43,7 @@ def open_plain(
         raise
     except (OSError, ValueError) as failure:
         if isinstance(failure, NotADirectoryError):
-            hint = f"check the path: {path.parent} is not a folder"
+            hint = f"Check the path: {path.parent} is not a folder."
         raise error(f"cannot read {path}: {reason(failure)}", hint) from failure
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -67,7 +67,7 @@ def read_given(path: Path, most: int, *, too_long: str) -> bytes:
         with os.fdopen(descriptor, "rb") as file:
             raw = file.read(most + 1)
     except (OSError, ValueError) as failure:
-        raise InputError(f"cannot read {path}: {reason(failure)}", "check the path") from failure
+        raise InputError(f"cannot read {path}: {reason(failure)}", "Check the path.") from failure
     if len(raw) > most:
         raise InputError(f"cannot read {path}: it has more than {most:,} bytes", too_long)
     return raw
@@ -103,7 +103,7 @@ def require_no_links(folder: Path) -> None:
         if entry.is_symlink():
             raise ArtifactError(
                 f"cannot use {entry}: it is a link to {visible(str(entry.readlink()), 200)}",
-                "replace it by the file itself, if it belongs to the artifact",
+                "Replace it by the file itself, if it belongs to the artifact.",
             )
 
 
@@ -112,7 +112,7 @@ def read_plain(
     most: int,
     *,
     error: type[InputError] = ArtifactError,
-    hint: str = "check the path",
+    hint: str = "Check the path.",
 ) -> bytes:
     with open_plain(path, error=error, hint=hint) as file:
         size = os.fstat(file.fileno()).st_size
@@ -121,7 +121,7 @@ def read_plain(
         return file.read(size)  # read(most) would allocate `most` bytes
 
 
-TRY_AGAIN = "build or pull the artifact again"
+TRY_AGAIN = "Build or pull the artifact again."
 
 
 def parse_json(

@@ -25,7 +25,7 @@ from ngramkit.formats.replacing import whole_file
 MAX_REQUESTS = 1 << 20
 MIN_SHARE_AT_FULL_LOAD = 0.6  # least share of a run's time in which all its requests were writing
 MAX_RATIO_OF_CONTEXTS = 2.0  # most ratio of two runs' mean contexts
-NEEDED_RUNS = "see docs/logs.md for the runs that are needed"
+NEEDED_RUNS = "See docs/logs.md for the runs that are needed."
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,11 @@ def _parse_run(body: Any, where: str) -> BenchmarkRun:
     if not whole_number(requests, 1, MAX_REQUESTS):
         raise InputError(
             f"cannot use {where}: max_concurrency must be a number above 0, got {requests!r:.40}",
-            "run the benchmark with a number of requests at once",
+            "Run the benchmark with a number of requests at once.",
         )
     if any(key.startswith("spec_decode") for key in body) or (body.get("accept_length") or 0) > 1:
         raise InputError(
-            f"cannot use {where}: the server drafted", "start it without speculative decoding"
+            f"cannot use {where}: the server drafted", "Start it without speculative decoding."
         )
     failed = body.get("failed") or 0
     if failed:
@@ -162,7 +162,7 @@ def _parse_run(body: Any, where: str) -> BenchmarkRun:
         raise InputError(
             f"cannot use {where}: of {requests:,} requests only {full * requests:,.1f} were "
             "writing at a time",
-            "give longer answers and at least four times as many prompts as requests at once",
+            "Give longer answers and at least four times as many prompts as requests at once.",
         )
     context = (read + written / 2) / completed
     return BenchmarkRun(requests, median / 1e3, context, str(body.get("model_id") or ""))

@@ -70,7 +70,7 @@ def _read_config(ref: ModelRef) -> dict[str, Any]:
     path = folder / CONFIG if folder.is_dir() else _cached_file(ref.source, ref.revision)
     if path is None or not path.exists():
         return {}
-    config = read_json(path, error=InputError, hint="download the model again")
+    config = read_json(path, error=InputError, hint="Download the model again.")
     config = config if isinstance(config, dict) else {}
     require_causal(config, ref.name)
     return config
@@ -87,9 +87,9 @@ def _cached_file(repository: str, revision: str | None) -> Path | None:
 def require_model(folder: Path) -> None:
     names = {file.name for file in folder.iterdir()}
     if CONFIG not in names:
-        raise InputError(f"cannot open {folder}: it has no {CONFIG}", "check the path")
+        raise InputError(f"cannot open {folder}: it has no {CONFIG}", "Check the path.")
     if not any(name.endswith(WEIGHTS + NAMES_WEIGHT_FILES) for name in names):
         raise InputError(
             f"cannot open {folder}: it has no {' or '.join(f'*{end}' for end in WEIGHTS)}",
-            "download the model again",
+            "Download the model again.",
         )

@@ -105,7 +105,7 @@ def _load_profile(path: Path) -> Profile:
     if not path.is_file():
         raise InputError(
             f"no such profile: {path}",
-            f"give one of ngramkit pass-cost, or the cost of a pass of {REPORTED_SIZE} tokens",
+            f"Give one of ngramkit pass-cost, or the cost of a pass of {REPORTED_SIZE} tokens.",
             option="pass_cost",
         )
     return Profile.load(path)

@@ -332,5 +332,5 @@ def _require_rensa(wanted: str) -> None:
     if installed != wanted:
         raise InputError(
             f"rensa must be {wanted} on {platform.node()}, as on the first node, got {installed}",
-            f"run pip install rensa=={wanted} on every node",
+            f"Run pip install rensa=={wanted} on every node",
         )

@@ -123,7 +123,7 @@ def build_datastore(
         if not counts["tokens"]:
             raise InputError(
                 f"cannot build a datastore: {store.path} has no tokens",
-                "check the corpus and its options",
+                "Check the corpus and its options.",
             )
         size = counts["documents"] + counts["tokens"]
         plans = possible_plans(tokens, size, shard_tokens, memory, workers)

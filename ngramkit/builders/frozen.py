@@ -266,7 +266,7 @@ def whole_table(pieces: Iterable[LeaderPiece], table: FrozenParameters) -> Leade
     if piece is None:
         raise InputError(
             f"cannot build a frozen table: no document has {table.length} tokens",
-            "use a larger corpus, or shorter leaders and followers",
+            "Use a larger corpus, or shorter leaders and followers.",
         )
     return piece.keep(mark_frequent_leaders(piece.counts, table.leaders))
 

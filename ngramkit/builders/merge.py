@@ -118,22 +118,22 @@ def merge(
 def _require_mergeable(parts: Sequence[Artifact], memory: int | None) -> None:
     if len(parts) < 2:
         count = "no artifact" if not parts else "only one artifact"
-        raise UsageError(f"cannot merge {count}", "name at least two")
+        raise UsageError(f"cannot merge {count}", "Name at least two.")
     for left, right in pairwise(parts):
         if left.kind != right.kind:
             kinds = f"{a_kind(left.kind)} ({left.path}) with {a_kind(right.kind)} ({right.path})"
-            raise UsageError(f"cannot merge {kinds}", "merge artifacts of one kind")
+            raise UsageError(f"cannot merge {kinds}", "Merge artifacts of one kind.")
         left.tokenizer.require(right.tokenizer, str(left.path))
     if parts[0].kind not in (Datastore.kind, FrozenTable.kind):
         raise UsageError(
-            f"cannot merge {a_kind(parts[0].kind)}", "merge datastores or frozen tables"
+            f"cannot merge {a_kind(parts[0].kind)}", "Merge datastores or frozen tables."
         )
     if len({part.manifest.build for part in parts}) < len(parts):
-        raise UsageError("cannot merge an artifact with itself", "name each artifact once")
+        raise UsageError("cannot merge an artifact with itself", "Name each artifact once.")
     if memory is not None and parts[0].kind == Datastore.kind:
         raise UsageError(
             "cannot use memory: datastores are merged by copying their shards",
-            "leave it out",
+            "Leave it out.",
             option="memory",
         )
 
@@ -197,11 +197,11 @@ def _merge_frozen_tables(
     if len({(table.leader_len, table.follower_len) for table in tables}) > 1:
         raise UsageError(
             "cannot merge frozen tables with leaders or followers of different lengths",
-            "build them with the same leader_len and follower_len",
+            "Build them with the same leader_len and follower_len.",
             option=("leader_len", "follower_len"),
         )
     if not any(len(table.leaders) for table in tables):
-        raise InputError("cannot merge frozen tables without leaders", "name other ones")
+        raise InputError("cannot merge frozen tables without leaders", "Name other ones.")
     first = tables[0]
     wanted = FrozenParameters(
         first.leader_len,

@@ -99,7 +99,7 @@ def _next_tokens(
         if not np.isfinite(log_probs).all():
             raise InputError(
                 "cannot read the table: the model's logits are infinite or NaN",
-                "try dtype=bfloat16 or dtype=float32",
+                "Try dtype=bfloat16 or dtype=float32.",
                 option="dtype",
             )
         rows.add(next_tokens=tokens, log_probs=log_probs)

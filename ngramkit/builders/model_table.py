@@ -47,7 +47,7 @@ def require_rows(k: int, tokenizer: TextTokenizer, prefix: str = "none") -> Arra
     if prefix == "bos" and tokenizer.bos is None:
         raise UsageError(
             f"cannot use prefix=bos: {tokenizer.record.id} has no BOS token",
-            "use prefix=none",
+            "Use prefix=none.",
             option="prefix",
         )
     return absent
@@ -92,19 +92,19 @@ def require_usable(model: Any, tokenizer: TextTokenizer) -> None:
     if model.get_output_embeddings() is None:
         raise InputError(
             f"cannot use {name}: it has no output embedding ({type(model).__name__})",
-            "load it as a causal LM, with its language-modelling head",
+            "Load it as a causal LM, with its language-modelling head.",
         )
     if model.device.type == "meta":
         raise InputError(
             f"cannot load {name}: it does not fit into memory",
-            "use more devices or dtype=bfloat16",
+            "Use more devices or dtype=bfloat16.",
             option="dtype",
         )
     if tokenizer.record.vocabulary > config.vocab_size:
         raise InputError(
             f"the tokenizer of {name} must have at most {config.vocab_size:,} ids, those of the "
             f"model, got {tokenizer.record.vocabulary:,}",
-            "use the model's own tokenizer, or resize the model's embeddings",
+            "Use the model's own tokenizer, or resize the model's embeddings.",
         )
 
 

@@ -128,7 +128,7 @@ class Passes:
             if self.rows == 1:
                 raise InputError(
                     "cannot run the model: out of memory with one token at a time",
-                    "use a device with more memory, device_map=auto for several, or a 16-bit dtype",
+                    "Use a larger device, device_map=auto for several, or a 16-bit dtype.",
                     option=("device_map", "dtype"),
                 )
             self.rows //= 2

@@ -62,14 +62,14 @@ def build_model_unigram(
                 raise
             raise InputError(
                 "cannot read the embeddings: out of memory for both in float32",
-                "use device=cpu, or a device with more memory",
+                "Use device=cpu, or a device with more memory.",
                 option="device",
             ) from error
         best = np.lexsort((present, -scores))[:k]
         if not np.isfinite(scores[best]).all():
             raise InputError(
                 "cannot read the embeddings: they are infinite or NaN, or too large",
-                "try dtype=bfloat16 or dtype=float32, or download the model again",
+                "Try dtype=bfloat16 or dtype=float32, or download the model again.",
                 option="dtype",
             )
         tokens = present[best].astype(token_dtype(tokenizer.record.vocabulary))

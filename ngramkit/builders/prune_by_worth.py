@@ -66,7 +66,7 @@ def prune_artifact(
         whole["pruned"] = manifest.corpus["pruned"]
     if not isinstance(artifact, Datastore | FrozenTable):
         raise UsageError(
-            f"cannot prune {a_kind(artifact.kind)}", "prune a datastore or a frozen table"
+            f"cannot prune {a_kind(artifact.kind)}", "Prune a datastore or a frozen table."
         )
     if built := already_built(out, plan, reporter):
         return kind.open(out, built)
@@ -148,7 +148,7 @@ def _tokens_that_fit(datastore: Datastore, size: int) -> tuple[int, int]:
 def _too_small(artifact: Artifact, size: int, empty: int) -> UsageError:
     return UsageError(
         f"cannot prune {artifact.path} to {size:,} B",
-        f"give more than {empty:,} B, the size of an empty {artifact.kind}",
+        f"Give more than {empty:,} B, the size of an empty {artifact.kind}.",
         option="bytes",
     )
 

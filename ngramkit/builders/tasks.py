@@ -112,7 +112,7 @@ def require_executor(executor: str, ray_address: str | None) -> None:
     if executor != "ray" and ray_address is not None:
         raise UsageError(
             f"cannot use ray_address with executor={executor}",
-            "leave it out, or give executor=ray",
+            "Leave it out, or give executor=ray.",
             option=("ray_address", "executor"),
         )
 
@@ -145,7 +145,7 @@ def connect_executor(
     except ImportError as error:
         raise UsageError(
             "cannot use executor=ray: it needs the package ray",
-            "run: pip install 'ngramkit[ray]'",
+            "Run: pip install 'ngramkit[ray]'",
             option="executor",
         ) from error
     address = address or os.environ.get("RAY_ADDRESS") or AUTO
@@ -179,7 +179,7 @@ def _connect_ray(ray: Any, address: str) -> None:
         where = "on this machine" if address == AUTO else f"at {address}"
         raise NetworkError(
             f"cannot reach a Ray cluster {where}: {visible(_first_sentence(reason(error)))}",
-            "start one on this machine or give its ray_address, see docs/cluster.md",
+            "Start one on this machine or give its ray_address, see docs/cluster.md.",
             option="ray_address",
         ) from error
 
@@ -253,7 +253,7 @@ class Cluster:
             raise InputError(
                 f"cannot run {task.name}: it needs {task.memory >> 20:,} MiB, the largest node has "
                 f"{int(most) >> 20:,} MiB",
-                "give less memory or a smaller shard_tokens, or add a larger node",
+                "Give less memory or a smaller shard_tokens, or add a larger node.",
                 option=("memory", "shard_tokens"),
             )
 
@@ -277,7 +277,7 @@ class Cluster:
             if losses >= MAX_RETRIES:
                 raise InputError(
                     f"cannot finish {task.name}: lost {losses + 1} times ({type(error).__name__})",
-                    "check the nodes' memory and logs, then run the same command again",
+                    "Check the nodes' memory and logs, then run the same command again.",
                 ) from error
             return None
         except gone.RayTaskError:
@@ -285,7 +285,7 @@ class Cluster:
         except gone.RayError as error:
             raise InputError(
                 f"cannot run {task.name}: {visible(_first_sentence(str(error)))}",
-                f"install ngramkit {__version__} and the same Python on every node",
+                f"Install ngramkit {__version__} and the same Python on every node.",
             ) from error
         if isinstance(outcome, Exception):
             raise outcome
@@ -299,7 +299,7 @@ def _run_task(
     if version != __version__:
         return InputError(
             f"{platform.node()} must have ngramkit {version}, got {__version__}",
-            "install the same version on every node",
+            "Install the same version on every node.",
         )
     try:
         return work(*arguments)
@@ -397,6 +397,6 @@ def require_shared(path: Path) -> Path:
     if not path.exists():
         raise InputError(
             f"cannot find {path} on {platform.node()}",
-            "make the same files visible at the same path on every node",
+            "Make the same files visible at the same path on every node.",
         )
     return path

@@ -131,7 +131,7 @@ def _open_corpus_and_tokenizer(
         for name in options.given():
             raise UsageError(
                 f"cannot use {name}: the corpus is open already",
-                "give it to open_corpus",
+                "Give it to open_corpus.",
                 option=name,
             )
     elif isinstance(corpus, str | Path):
@@ -311,19 +311,19 @@ def _require_text(corpus: AnyCorpus, ending: int | None, counts: Mapping[str, in
         bad = counted(skipped.records, "bad record")
         raise InputError(
             f"cannot tokenize {corpus.id}: it has only {bad}; the first: {skipped.first}",
-            "check column",
+            "Check column.",
             option="column",
         )
     if not documents:
         raise InputError(
             f"cannot tokenize {corpus.id}: it has no documents",
-            "check corpus and split, or loosen sample, licenses, exclude, dedup or weights",
+            "Check corpus and split, or loosen sample, licenses, exclude, dedup or weights.",
             option=("sample", "licenses", "exclude", "corpus", "split"),
         )
     if counts["tokens"] == documents * (ending is not None):
         raise InputError(
             f"cannot tokenize {corpus.id}: it has no text in {counted(documents, 'document')}",
-            "check its content, or choose another column",
+            "Check its content, or choose another column.",
             option="column",
         )
 

@@ -89,7 +89,7 @@ def _convert_records(
         all_sizes = [row_sizes(column) for column in chosen.columns]
     except TypeError as error:
         raise InputError(
-            f"cannot read {where}: {error}", "choose another column", option="column"
+            f"cannot read {where}: {error}", "Choose another column.", option="column"
         ) from error
     bytes_ = np.sum([sizes.bytes for sizes in all_sizes], axis=0)
     values = np.sum([sizes.values for sizes in all_sizes], axis=0)
@@ -108,4 +108,4 @@ def _convert_records(
 
 
 def damaged_table(path: Path, error: Exception) -> InputError:
-    return InputError(f"{path} is damaged: {first_line(error)}", "fetch the file again")
+    return InputError(f"{path} is damaged: {first_line(error)}", "Fetch the file again.")

@@ -122,7 +122,7 @@ def find_template(name: str, tokenizer: TextTokenizer) -> Template:
         raise UsageError(
             f"{model} has no chat template"
             + (", and none is known for its name" if name == AUTO else ""),
-            f"give template={'|'.join(KNOWN)}; none leaves prompts unchanged",
+            f"Give template={'|'.join(KNOWN)}; none leaves prompts unchanged.",
             option="template",
         )
     return Template(by_name, KNOWN[by_name], why=f"known for {model}")
@@ -182,7 +182,7 @@ def render_chat(template: str, turns: Turns, special_tokens: Mapping[str, str]) 
 def _refused(why: str) -> BadRecordError:
     return BadRecordError(
         f"cannot render this conversation: {why}",
-        "choose another template",
+        "Choose another template.",
         option="template",
     )
 

@@ -43,13 +43,13 @@ def read_separated(
     maker = RowMaker.of(Columns(dict.fromkeys(header, ColumnContent.TEXT)), str(path), reading)
     if header.count(maker.column) > 1:
         raise InputError(
-            f"cannot read {path}: it has several columns {maker.column!r}", "rename all but one"
+            f"cannot read {path}: it has several columns {maker.column!r}", "Rename all but one."
         )
 
     def row() -> Row:
         values, where = next(table), table.where
         if len(values) != len(header):
-            raise BadRecordError(table.wrong_width(values), "mend it, or drop it")
+            raise BadRecordError(table.wrong_width(values), "Mend it, or drop it.")
         record = dict(zip(header, values, strict=True))
         require_text(record[maker.column], where)
         return maker.row(record)
@@ -144,7 +144,7 @@ class _Table:
         self._rows = self._reader()
         if self._separator == "\t" and line.count(b"\t") == self.width - 1:
             return line.removesuffix(b"\r").decode("utf-8", "surrogateescape").split("\t")
-        raise BadRecordError(problem, "mend its quotes, or drop it")
+        raise BadRecordError(problem, "Mend its quotes, or drop it.")
 
 
 def _first_bytes(file: IO[bytes], most: int) -> list[bytes]:
@@ -165,7 +165,7 @@ def _find_separator(head: Sequence[bytes], usual: str, name: str) -> str:
     if len(found) > 1:
         raise InputError(
             f"cannot choose the separator of {name}: {' or '.join(map(repr, found))}",
-            "save it with another separator",
+            "Save it with another separator.",
         )
     return found[0] if found else usual
 

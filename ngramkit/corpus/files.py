@@ -166,7 +166,7 @@ def require_columns(paths: Sequence[Path], reading: ReaderOptions, name: str) ->
     if reading.column is not None and all(reader_suffix(path) in PLAIN for path in paths):
         raise UsageError(
             f"cannot use column for {name}: plain text has no columns",
-            "leave out column",
+            "Leave out column.",
             option="column",
         )
 

@@ -182,7 +182,7 @@ def dataset_errors(repository: str, file: str = "a file") -> Iterator[None]:
                 raise
             raise InputError(
                 f"cannot read {file} of {repository}: {' '.join(str(error).split()):.200}",
-                "report it to the dataset's owner, or choose another revision",
+                "Report it to the dataset's owner, or choose another revision.",
                 option="revision",
             ) from error
 
@@ -217,7 +217,7 @@ def _dataset_builder(
         where = f" under {data_dir}" if data_dir else ""
         raise InputError(
             f"cannot read {repository}: it holds no data files{where}",
-            f"see hf.co/datasets/{repository}",
+            f"See hf.co/datasets/{repository}.",
         ) from error
 
 
@@ -229,13 +229,13 @@ def _parquet_folder(repository: str, config: str | None, info: Any) -> str:
     if not folders:
         raise InputError(
             f"cannot read {repository}: it is a loading script, without Parquet files",
-            "download it with its own script, then give the files as the corpus",
+            "Download it with its own script, then give the files as the corpus.",
             option="corpus",
         )
     problem = f"no configuration {config!r}" if config else "several configurations"
     raise InputError(
         f"cannot read {repository}: it has {problem}",
-        f"choose one as hf:{repository}:CONFIG: {', '.join(folders)}",
+        f"Choose one as hf:{repository}:CONFIG: {', '.join(folders)}",
     )
 
 

@@ -73,7 +73,7 @@ class LocalSource(FileSource):
         except unpacking.ERRORS as error:
             raise unpacking.damaged_file(str(path), error) from error
         except FileNotFoundError as error:
-            raise InputError(f"cannot read {path}: it was removed", "check the path") from error
+            raise InputError(f"cannot read {path}: it was removed", "Check the path.") from error
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -128,9 +128,9 @@ def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILE
     note_left_out(pattern, left_out, reporter)
     if not paths:
         if path.is_dir():
-            raise InputError(f"cannot read {pattern}: the folder holds no file", "check the path")
+            raise InputError(f"cannot read {pattern}: the folder holds no file", "Check the path.")
         raise InputError(
-            f"cannot read {pattern}: no file matches", "check the path, and quote a glob"
+            f"cannot read {pattern}: no file matches", "Check the path, and quote a glob."
         )
     for file in paths:
         require_readable_suffix(file, str(file))

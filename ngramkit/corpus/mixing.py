@@ -58,12 +58,12 @@ class Mixture(Composed):
         for at, name in enumerate(names):
             if name in names[:at]:
                 raise UsageError(
-                    f"corpora must differ, got {name[0]} twice", "name it once", option="corpus"
+                    f"corpora must differ, got {name[0]} twice", "Name it once.", option="corpus"
                 )
             if self.corpora[at].selection.limit is not None:
                 raise UsageError(
                     f"cannot mix {name[0]}: it was opened with a limit",
-                    "limit the mixture, or give it a weight",
+                    "Limit the mixture, or give it a weight.",
                     option="limit",
                 )
 
@@ -111,12 +111,12 @@ def parse_weighted(text: str) -> Weighted:
         return Weighted(text)
     if text == "hf:":
         raise UsageError(
-            "a Hub dataset must be hf:ID, got hf:", "write hf:ID or hf:ID:CONFIG", option="corpus"
+            "a Hub dataset must be hf:ID, got hf:", "Write hf:ID or hf:ID:CONFIG.", option="corpus"
         )
     if not number:
         raise UsageError(
             f"the weight of {name} must be a number, got none",
-            f"write {name}:0.3, or {name}",
+            f"Write {name}:0.3, or {name}.",
             option="corpus",
         )
     try:

@@ -162,7 +162,9 @@ class CorpusOptions:
     def refuse(self, corpus: str, *options: str) -> None:
         for option in options:
             if getattr(self, option) is not None:
-                raise UsageError(f"cannot use {option} for {corpus}", "leave it out", option=option)
+                raise UsageError(
+                    f"cannot use {option} for {corpus}", "Leave it out.", option=option
+                )
 
 
 def refuse_text_options(given: Iterable[str]) -> None:
@@ -170,7 +172,7 @@ def refuse_text_options(given: Iterable[str]) -> None:
     for name in given:
         raise UsageError(
             f"cannot use {name} with tokens: it is for text",
-            "leave out one of them",
+            "Leave out one of them.",
             option=(name, "tokens"),
         )
 
@@ -268,7 +270,7 @@ def _open_texts(
     if name in NAMED or not name.strip() or name.startswith(HUB):
         raise UsageError(
             f"name must not be empty or another corpus's, got {name!r}",
-            "choose another name",
+            "Choose another name.",
             option="name",
         )
     options.refuse(name, "split", "revision", "language")
@@ -371,7 +373,7 @@ def _refuse_options_of_open_corpora(options: CorpusOptions, selection: Selection
         if is_set:
             raise UsageError(
                 f"cannot use {option}: the corpus is open already",
-                "give it to open_corpus",
+                "Give it to open_corpus.",
                 option=option,
             )
 
@@ -462,8 +464,8 @@ def _require_path(name: str) -> None:
         return
     raise UsageError(
         f"unknown corpus {name!r}",
-        f"{hint_for_unknown(name, NAMED)}; or hf:ID for a Hub dataset, or a file, folder or glob"
-        + ("; iter(texts) if these are texts, not names" if " " in name else ""),
+        f"{hint_for_unknown(name, NAMED)} Or name a file, a folder, a glob or hf:ID."
+        + (" Give iter(texts) if these are texts, not names." if " " in name else ""),
     )
 
 

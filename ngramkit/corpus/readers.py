@@ -48,7 +48,7 @@ def read_python(path: Path, file: IO[bytes], reading: ReaderOptions) -> Iterator
             return Row((_decode_text(path, raw, encoding),))
         except (SyntaxError, LookupError) as error:
             raise BadRecordError(
-                f"cannot read {path}: {error}", "correct the file, or leave it out"
+                f"cannot read {path}: {error}", "Correct the file, or leave it out."
             ) from error
 
     yield make_or_skip(row, reading.skip_bad)
@@ -58,7 +58,7 @@ def _decode_text(path: Path, raw: bytes, encoding: str) -> str:
     if b"\0" in raw[:BINARY_HEAD_BYTES]:
         raise BadRecordError(
             f"{path} must be UTF-8 text, got {WIDE.get(raw[:2], 'binary data')}",
-            "convert the file to UTF-8, or leave it out",
+            "Convert the file to UTF-8, or leave it out.",
         )
     try:
         text = raw.decode(encoding)
@@ -66,7 +66,7 @@ def _decode_text(path: Path, raw: bytes, encoding: str) -> str:
         place = f"byte {error.start:,}" if isinstance(error, UnicodeDecodeError) else "it"
         raise BadRecordError(
             f"cannot read {path} as {encoding.removesuffix('-sig')}: {place} cannot be decoded",
-            "convert the file to UTF-8, or leave it out",
+            "Convert the file to UTF-8, or leave it out.",
         ) from error
     return io.IncrementalNewlineDecoder(None, translate=True).decode(text, final=True)
 

@@ -96,7 +96,7 @@ def remote_source(url: str, reading: ReaderOptions, reporter: Reporter = SILENT)
     note_left_out(label_of_url(url), left_out, reporter)
     if not files:
         raise InputError(
-            f"cannot read {label_of_url(url)}: no file matches", "check the URL, and quote a glob"
+            f"cannot read {label_of_url(url)}: no file matches", "Check the URL, and quote a glob."
         )
     paths = [plain_path(str(file["name"])) for file in files]
     for file, plain in zip(files, paths, strict=True):

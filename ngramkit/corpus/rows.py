@@ -51,7 +51,7 @@ def make_or_skip(make: Callable[[], Made], skip_bad: bool) -> Made | Row:
     except BadRecordError as error:
         if skip_bad:
             return Row((), bad=str(error))
-        error.hint = f"{error.hint}; skip_bad=True skips it"
+        error.hint = f"{error.hint} Give skip_bad=True to skip it."
         error.option = (*error.option, "skip_bad")
         raise
 
@@ -130,7 +130,7 @@ def _texts_in(record: Mapping[str, Any], column: str | None) -> tuple[str, ...]:
 
 def parse_record(raw: bytes | str, where: str) -> Any:
     """Return the parsed record, or the BadRecordError."""
-    hint = "mend it, or drop it"
+    hint = "Mend it, or drop it."
     try:
         return parse_json(raw, where, most_values=MAX_ROW_VALUES, error=BadRecordError, hint=hint)
     except BadRecordError as error:
@@ -198,7 +198,7 @@ def _read_any_record(
 
 
 def _how_to_mend(record: Any) -> str:
-    return "decode it, or drop it" if isinstance(record, bytes) else "mend it, or drop it"
+    return "Decode it, or drop it." if isinstance(record, bytes) else "Mend it, or drop it."
 
 
 def read_row(where: str, maker: RowMaker, record: Any) -> Row:
@@ -214,13 +214,13 @@ def read_row(where: str, maker: RowMaker, record: Any) -> Row:
         raise TypeError(f"it must be {wanted}, got {type(record).__name__}")
     except KeyError as error:
         fault = f"has no {maker.column!r}" if maker.column else "is an object among texts"
-        hint = f"mend it, or drop it; its columns: {list_columns(record)}"
+        hint = f"Mend it, or drop it. Its columns are {list_columns(record)}."
         raise BadRecordError(f"cannot read {where}: it {fault}", hint) from error
     except TypeError as error:
         value = record.get(maker.column) if isinstance(record, Mapping) else record
-        other = "choose another column, or " if maker.column else ""
+        other = " Or choose another column." if maker.column else ""
         raise BadRecordError(
-            f"cannot read {where}: {error}", f"{other}{_how_to_mend(value)}", option="column"
+            f"cannot read {where}: {error}", _how_to_mend(value) + other, option="column"
         ) from error
 
 
@@ -231,11 +231,11 @@ def require_text(text: str, where: str) -> None:
     except UnicodeEncodeError as error:
         raise BadRecordError(
             f"cannot read {where} as UTF-8: character {error.start:,} is invalid",
-            "convert it to UTF-8",
+            "Convert it to UTF-8.",
         ) from error
 
 
 def too_many_values(where: Path | str) -> InputError:
     return InputError(
-        f"cannot read {where}: it holds more than {MAX_ROW_VALUES:,} values", "cut it into several"
+        f"cannot read {where}: it holds more than {MAX_ROW_VALUES:,} values", "Cut it into several."
     )

@@ -97,7 +97,7 @@ def read_exclusions(path: Path) -> frozenset[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"cannot read the exclude list {path}: {reason(error)}",
-            "check the path",
+            "Check the path.",
             option="exclude",
         ) from error
     entries = set()

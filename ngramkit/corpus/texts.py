@@ -60,14 +60,14 @@ def read_texts(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
     if isinstance(texts, AbstractSet):
         raise _no_corpus(texts, "Give sorted(...): a set has no order.")
     if isinstance(texts, bytes | bytearray | memoryview):
-        raise _no_corpus(texts, "decode it, and give a list of texts")
+        raise _no_corpus(texts, "Decode it, and give a list of texts.")
     if hasattr(texts, "with_format") and hasattr(texts, "select_columns"):
         rows = _dataset_rows(texts, name, reading)
     elif hasattr(texts, "__arrow_c_stream__") or isinstance(texts, pa.Array):
         rows = _arrow_rows(texts, name, reading)
     elif hasattr(type(texts), "columns") or not _is_iterable(texts):
-        hint = "give a list, a generator, a column, an Arrow table, or the name of a corpus"
-        raise _no_corpus(texts, "collect() it" if hasattr(texts, "collect") else hint)
+        hint = "Give a list, a generator, a column, an Arrow table, or the name of a corpus."
+        raise _no_corpus(texts, "Call collect() first." if hasattr(texts, "collect") else hint)
     else:
         rows = _item_rows(texts, name, reading)
     for number, row in enumerate(rows):
@@ -131,7 +131,7 @@ def _arrow_rows(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
 
 def _not_arrow(name: str, error: Exception) -> InputError:
     return InputError(
-        f"cannot read {name} as Arrow: {first_line(error)}", "give only the column of texts"
+        f"cannot read {name} as Arrow: {first_line(error)}", "Give only the column of texts."
     )
 
 
@@ -171,7 +171,7 @@ def _item_rows(texts: Iterable[Any], name: str, reading: ReaderOptions) -> Itera
 def _require_no_column(reading: ReaderOptions, name: str) -> None:
     if reading.column is not None:
         raise UsageError(
-            f"cannot use column: {name} has no columns", "leave out column", option="column"
+            f"cannot use column: {name} has no columns", "Leave out column.", option="column"
         )
 
 

@@ -51,7 +51,7 @@ NAMES = (
 )  # fmt: skip
 SLOW_TOKENIZER = re.compile(r"vocab|merges|tekken|\.(model|spm|tiktoken|tokenizer|gguf)$")  # files
 MAX_FILE_BYTES = 1 << 28  # the largest tokenizers take an eighth of it
-TRY_AGAIN = "download the model again"
+TRY_AGAIN = "Download the model again."
 TOKENIZER_CACHE = TextCache("tokenizers", 256, 1 << 29)
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space in SentencePiece's tokens
 CACHE_VERSION = 2  # version of a cache entry
@@ -99,7 +99,7 @@ class TextTokenizer:
         except (TypeError, UnicodeEncodeError):
             # A lone surrogate, from invalid bytes in a terminal or an incomplete pair in JSON.
             wanted = "valid Unicode" if isinstance(text, str) else "a string"
-            raise BadRecordError(f"text must be {wanted}, got {text!a:.60}", "use UTF-8") from None
+            raise BadRecordError(f"text must be {wanted}, got {text!a:.60}", "Use UTF-8.") from None
         except BaseException as error:
             refuse_fault(error, self.record.id)
             raise
@@ -107,7 +107,7 @@ class TextTokenizer:
             raise InputError(
                 f"cannot use the tokenizer of {self.record.id}: it adds an id outside its "
                 "vocabulary",
-                "download the model again",
+                "Download the model again.",
             )
         return np.array(ids, dtype=np.int32)
 
@@ -273,7 +273,7 @@ def load_tokenizer(
         elif TOKENIZER not in files and not trust_remote_code and _has_no_tokenizer(files.source):
             raise InputError(
                 f"cannot find a tokenizer in {files.source}",
-                f"add a tokenizer.json to {model}",
+                f"Add a tokenizer.json to {model}.",
             )
         elif trust_remote_code or TOKENIZER not in files:
             backend, special = _load_by_transformers(model, files, revision, trust_remote_code)
@@ -381,13 +381,13 @@ def _load_by_transformers(
         explained = translate_hub_error(error, files.source, "model") or needs_code(error, what)
         raise explained or InputError(
             f"cannot load a tokenizer from {files.source}",
-            f"{model} must hold a tokenizer.json",
+            "Check that it has a tokenizer.json.",
         ) from error
     backend = getattr(full, "backend_tokenizer", None)
     if backend is None:
         raise InputError(
             f"cannot use the tokenizer of {model}: it has no fast version (tokenizer.json)",
-            "convert it with transformers first, or use another model",
+            "Convert it with transformers first, or use another model.",
         )
     backend.no_truncation()
     backend.no_padding()
@@ -399,7 +399,7 @@ def needs_code(error: Exception, what: str) -> InputError | None:
         return None
     return InputError(
         f"cannot load {what}: it needs its own Python code",
-        "read that code; if you trust it, decode with trust_remote_code=True",
+        "Read that code; if you trust it, decode with trust_remote_code=True.",
         option="trust_remote_code",
     )
 

@@ -28,7 +28,7 @@ from ngramkit.formats.safetensors import Array
 MAX_DOCUMENT = 64 << 20  # bytes
 MAX_RATIO = 16  # unpacked Arrow data per byte of the file, or of the largest document
 UNPACKED_BLOCK_BYTES = 1 << 20
-HOW_TO_SHRINK = "leave it out, or raise max_document"
+HOW_TO_SHRINK = "Leave it out, or raise max_document."
 MAX_LAYERS = 2  # compressions of one file; servers compress compressed files again
 GZIP, ZSTD = b"\x1f\x8b", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
 UNSUPPORTED = {b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7z"}
@@ -94,7 +94,7 @@ def non_blank_lines(
 
 def require_utf_8(start: bytes, where: str) -> None:
     if start[:2] in WIDE:
-        raise InputError(f"{where} must be UTF-8, got {WIDE[start[:2]]}", "convert it to UTF-8")
+        raise InputError(f"{where} must be UTF-8, got {WIDE[start[:2]]}", "Convert it to UTF-8.")
 
 
 def too_large(where: str, most: int, hint: str = HOW_TO_SHRINK) -> InputError:
@@ -117,7 +117,7 @@ def decompress(raw: IO[bytes], path: Path) -> IO[bytes]:
             if start.startswith(mark):
                 raise InputError(
                     f"cannot unpack {path}: it is compressed as {what}",
-                    "unpack it, or compress it as gzip or zstd",
+                    "Unpack it, or compress it as gzip or zstd.",
                 )
         if start.startswith(GZIP):
             file = cast("IO[bytes]", gzip.GzipFile(fileobj=file, mode="rb"))
@@ -128,7 +128,7 @@ def decompress(raw: IO[bytes], path: Path) -> IO[bytes]:
         else:
             return file
     raise InputError(
-        f"cannot unpack {path}: it is compressed more than {MAX_LAYERS} times", "unpack it"
+        f"cannot unpack {path}: it is compressed more than {MAX_LAYERS} times", "Unpack it."
     )
 
 
@@ -142,16 +142,16 @@ def _beginning(file: Any) -> bytes:
 
 def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     with open_stream(path) as raw, decompress(raw, path) as file:
-        yield from non_blank_lines(file, MAX_DOCUMENT, str(path), "leave it out")
+        yield from non_blank_lines(file, MAX_DOCUMENT, str(path), "Leave it out.")
 
 
 def damaged_file(what: str, error: Exception) -> InputError:
     if "ictionary" in str(error):
         return InputError(
             f"cannot unpack {what}: it was compressed with a zstd dictionary",
-            "unpack it with `zstd -d -D DICTIONARY`",
+            "Unpack it with `zstd -d -D DICTIONARY`.",
         )
-    return InputError(f"{what} is damaged: {reason(error)}", "fetch it again")
+    return InputError(f"{what} is damaged: {reason(error)}", "Fetch it again.")
 
 
 class _Zstd(io.RawIOBase):

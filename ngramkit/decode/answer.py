@@ -60,7 +60,7 @@ class Answer:
         if self.run.cache is not None:
             raise UsageError(
                 "cannot use compare with a SpeCache: it verifies no drafts",
-                "leave out compare",
+                "Leave out compare.",
                 option="compare",
             )
         comparison = self.again()
@@ -163,7 +163,7 @@ def decode(
     )  # fmt: skip
     if isinstance(prompts, str):
         return answer([prompts], options)[0]
-    require_list("prompts", prompts, "give a text, or a list of texts")
+    require_list("prompts", prompts, "Give a text, or a list of texts.")
     return answer(list(prompts), options)
 
 

@@ -87,7 +87,7 @@ def calibrate(
         raise NgramkitError(
             f"cannot calibrate: the machine is too noisy, a typical pass took {profile.noise:.0%} "
             "longer than the best",
-            "close other programs and calibrate again",
+            "Close other programs and calibrate again.",
         )
     from ngramkit.decode.kept_costs import profile_path
 
@@ -150,7 +150,7 @@ def measure_best_rounds(
     if rounds < MIN_ROUNDS:
         raise NgramkitError(
             f"cannot calibrate in {seconds:g} s: only {rounds} of {MIN_ROUNDS} rounds fit",
-            f"give seconds={10 * seconds:g}, or calibrate when the machine has less to do",
+            f"Give seconds={10 * seconds:g}, or calibrate when the machine has less to do.",
             option="seconds",
         )
     passes = [

@@ -287,7 +287,7 @@ def require_plain(decoder: Decoder) -> None:
     if not _is_plain(decoder):
         raise UsageError(
             f"cannot compare {' and '.join(TRANSFORMERS_WAYS)} with temperature or stop",
-            "leave out temperature and stop, or these two",
+            "Leave out temperature and stop, or these two.",
             option=("temperature", "stop"),
         )
 

@@ -116,7 +116,7 @@ class Conversation:
             if getattr(options, name):
                 raise UsageError(
                     f"cannot use {name} in a conversation",
-                    f"leave out {name}, or give a prompt",
+                    f"Leave out {name}, or give a prompt.",
                     option=(name, "prompt"),
                 )
         pending = open_pending_model(options)
@@ -141,7 +141,7 @@ class Conversation:
         prompt = chat_ids(self.model.tokenizer, self.template, messages)
         require_prompt_fits(
             prompt, self.model.name, self.model.context,
-            what="the conversation", hint="begin another one",
+            what="the conversation", hint="Begin another one.",
         )  # fmt: skip
         decoder = self._decoder.numbered(self._turns)
         self._turns += 1

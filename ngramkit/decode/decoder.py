@@ -60,7 +60,7 @@ class Decoder:
         if any(module.training for module in model.model.modules()):
             raise UsageError(
                 "the model must be in evaluation mode, got training mode",
-                "call model.eval() first",
+                "Call model.eval() first.",
                 option="model",
             )
         if options.cache is not None:

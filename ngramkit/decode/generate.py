@@ -71,7 +71,7 @@ def generate(
     if not hasattr(model, "generate"):
         raise UsageError(
             f"model must be a transformers model, got {model!r:.60}",
-            "load one with load_model(NAME)",
+            "Load one with load_model(NAME).",
             option="model",
         )
     ids = _token_ids(input_ids, model).to(model.device)
@@ -100,7 +100,7 @@ def _token_ids(given: Any, model: Any) -> torch.Tensor:
     if not ids.numel() or ids.dim() > 2 or ids.is_floating_point() or ids.is_complex():
         raise UsageError(
             f"input_ids must be token ids, int64[n] or int64[rows, n], got {reprlib.repr(given)}",
-            "give the input_ids of the tokenizer's output",
+            "Give the input_ids of the tokenizer's output.",
             option="input_ids",
         )
     known = model.config.get_text_config().vocab_size
@@ -108,7 +108,7 @@ def _token_ids(given: Any, model: Any) -> torch.Tensor:
     if len(outside):
         raise UsageError(
             f"input_ids must be 0 to {known - 1}, got {int(outside[0])}",
-            "use the model's own tokenizer",
+            "Use the model's own tokenizer.",
             option="input_ids",
         )
     return ids.to(torch.int64)
@@ -194,7 +194,7 @@ def _require_own(drafters: list[Drafter], options: DecodeOptions) -> None:
     if len(set(map(id, drafters))) < len(drafters):
         raise UsageError(
             f"drafter must be one per row for {together}",
-            "give a list of drafters, or a function",
+            "Give a list of drafters, or a function.",
             option="drafter",
         )
     if options.specache is not None:
@@ -205,7 +205,7 @@ def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
     if drafter is None:
         raise UsageError(
             "drafter must be given",
-            'add drafter="cacheback", or a drafter of yours',
+            'Add drafter="cacheback", or a drafter of yours.',
             option="drafter",
         )
     if isinstance(drafter, list | tuple):
@@ -244,7 +244,7 @@ def _pad_token(config: Any) -> torch.Tensor:
     pad: torch.Tensor | None = config._pad_token_tensor
     if pad is None:
         raise UsageError(
-            "pad_token_id must be given for rows of different lengths", "give pad_token_id"
+            "pad_token_id must be given for rows of different lengths", "Give pad_token_id."
         )
     return pad
 
@@ -327,4 +327,4 @@ def _refuse_odd_padding(ids: torch.Tensor, mask: Any, positions: Any) -> None:
 
 def _refusal(what: str, why: str = "") -> UsageError:
     reason = f": {why}" if why else ""
-    return UsageError(f"cannot honour {what} with drafts{reason}", "leave it out")
+    return UsageError(f"cannot honour {what} with drafts{reason}", "Leave it out.")

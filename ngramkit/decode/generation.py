@@ -94,7 +94,7 @@ def refuse_unsupported_settings(model: LanguageModel) -> None:
     for name, value in refused.items():
         raise UsageError(
             f"cannot decode {model.name}: its generation config sets {_show_setting(name, value)}",
-            f"take {name} out of generation_config.json",
+            f"Take {name} out of generation_config.json.",
         )
 
 

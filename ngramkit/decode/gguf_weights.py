@@ -49,7 +49,7 @@ def _convert_gguf(path: Path, folder: Path) -> None:
     if shutil.disk_usage(folder).free < size * 1.1:
         raise InputError(
             f"cannot convert {path}: {folder.parent} has no room for {size / 1e9:.1f} GB",
-            "set XDG_CACHE_HOME to a folder that has",
+            "Set XDG_CACHE_HOME to a folder that has.",
         )
     log.warning(
         "converting %s once: %.2f GB, %s, kept in %s",
@@ -66,7 +66,7 @@ def _convert_gguf(path: Path, folder: Path) -> None:
     except Exception as error:  # the file is untrusted
         raise InputError(
             f"cannot convert {path}: {first_line(error):.200}",
-            "use the model's original repository",
+            "Use the model's original repository.",
         ) from error
     model.save_pretrained(folder)
     for file in tokenizer_folder(path).iterdir():

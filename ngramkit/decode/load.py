@@ -166,11 +166,11 @@ def _share_keys() -> None:
 def require_own_weights(folder: Path) -> None:
     """Raise InputError if an index of weights names files outside the folder."""
     for path in folder.glob("*.index.json"):
-        body = read_json(path, error=InputError, hint="download the model again")
+        body = read_json(path, error=InputError, hint="Download the model again.")
         listed = body.get("weight_map") if isinstance(body, dict) else None
         names = listed.values() if isinstance(listed, dict) else [None]
         if not all(isinstance(name, str) and FILE_NAME.fullmatch(name) for name in names):
-            raise InputError(f"{path} must name files of its folder", "use another model")
+            raise InputError(f"{path} must name files of its folder", "Use another model.")
 
 
 def require_no_kernels(config: Any, name: str) -> None:
@@ -185,8 +185,8 @@ def require_no_kernels(config: Any, name: str) -> None:
             raise InputError(
                 f"cannot load {name}: it needs attention kernels of the repository "
                 f"{repository:.80}, and foreign code is not run",
-                "remove them from its config.json, or give trust_remote_code=True if you trust "
-                "that code",
+                "Remove them from its config.json, or give trust_remote_code=True if you trust "
+                "that code.",
                 option="trust_remote_code",
             )
 
@@ -219,7 +219,7 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UsageError(f"no such device: {name}", "use device=cpu", option="device")
+        raise UsageError(f"no such device: {name}", "Use device=cpu.", option="device")
     return device
 
 
@@ -230,7 +230,7 @@ def _not_loaded(name: str, source: str, method: str | None, error: Exception) ->
         )
         return hub_error or InputError(
             f"cannot load {name}, which is quantised ({method}): {first_line(error)}",
-            "install the package that this names, or use a checkpoint that is not quantised",
+            "Install the package that this names, or use a checkpoint that is not quantised.",
         )
     known_error = translate_hub_error(error, source, "model") or needs_code(error, name)
     if known_error is not None:
@@ -238,9 +238,9 @@ def _not_loaded(name: str, source: str, method: str | None, error: Exception) ->
     if isinstance(error, UnpicklingError):
         return InputError(
             f"cannot load {name}: its weights are a pickle that would run code",
-            "use a checkpoint in safetensors",
+            "Use a checkpoint in safetensors.",
         )
-    return InputError(f"cannot load {source}: {first_line(error)}", f"check the model {name}")
+    return InputError(f"cannot load {source}: {first_line(error)}", f"Check the model {name}.")
 
 
 def digest_of(model: Any, **more: Any) -> str:

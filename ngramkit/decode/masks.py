@@ -76,6 +76,6 @@ def attention_kinds(config: Any, window: int | None) -> list[str]:
     if unknown:
         raise InputError(
             f"cannot verify a draft tree with {config.model_type}: it has {unknown[0]} layers",
-            "use a model whose layers all attend to the whole context or to a sliding window",
+            "Use a model whose layers all attend to the whole context or to a sliding window.",
         )
     return kinds

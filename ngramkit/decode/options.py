@@ -123,7 +123,7 @@ class DecodeOptions:
         if self.system and self.chat_template is None:
             raise UsageError(
                 "cannot use system: the prompt is not a conversation",
-                "add chat=True",
+                "Add chat=True.",
                 option=("system", "chat"),
             )
         require_texts("stop", self.stop)
@@ -146,7 +146,7 @@ class DecodeOptions:
             if getattr(self, name):
                 raise UsageError(
                     f"cannot use {name} with a SpeCache: it verifies no drafts",
-                    f"leave out {name}",
+                    f"Leave out {name}.",
                     option=name,
                 )
         require_no_drafts(self.specache, self.drafter)

@@ -22,7 +22,7 @@ def require_placement(device: str, dtype: str, device_map: str | None) -> None:
     if device.startswith("cuda") and not _may_have_cuda():
         raise UsageError(
             f"cannot use {device}: this torch is built for CPUs only",
-            "use device=cpu",
+            "Use device=cpu.",
             option="device",
         )
     if dtype not in ("auto", *DTYPES):
@@ -35,7 +35,7 @@ def require_placement(device: str, dtype: str, device_map: str | None) -> None:
     if device_map is not None and find_spec("accelerate") is None:
         raise UsageError(
             "cannot use device_map: it needs the package accelerate",
-            "pip install accelerate",
+            "Run: pip install accelerate",
             option="device_map",
         )
 

@@ -16,7 +16,7 @@ def require_prompt(prompt: Any) -> None:
     if not isinstance(prompt, str):
         raise UsageError(
             f"a prompt must be a text, got {prompt!r:.60}",
-            "give texts, or use ngramkit.Conversation for messages",
+            "Give texts, or use ngramkit.Conversation for messages.",
             option="prompts",
         )
 
@@ -31,7 +31,7 @@ def choose_chat_template(options: DecodeOptions, tokenizer: TextTokenizer) -> Te
     if name == AUTO and template.name == "none":
         raise UsageError(
             f"cannot hold a conversation with {tokenizer.record.id}: it only continues texts",
-            "leave out chat, or use another model",
+            "Leave out chat, or use another model.",
             option="chat",
         )
     options.reporter.note(str(template))
@@ -65,14 +65,14 @@ def require_prompt_fits(
     vocabulary: int | None = None,
     *,
     what: str = "prompt",
-    hint: str = "shorten the prompt",
+    hint: str = "Shorten the prompt.",
 ) -> None:
     """Raise UsageError for an empty prompt, int32[n], InputError for one that does not fit.
 
     It must leave room in `context` and have only ids below `vocabulary`; None: unknown.
     """
     if not len(prompt):
-        raise UsageError("prompt must not be empty", "give at least one token of text")
+        raise UsageError("prompt must not be empty", "Give at least one token of text.")
     if context is not None and len(prompt) >= context:
         raise InputError(
             f"{what} must be shorter than the context of {model}, {context:,} tokens, got "
@@ -83,5 +83,5 @@ def require_prompt_fits(
         raise InputError(
             f"prompt must have ids below {vocabulary:,}, the number that {model} has, got "
             f"{int(prompt.max()):,}",
-            "resize the model's embeddings, or use the tokenizer that belongs to the model",
+            "Resize the model's embeddings, or use the tokenizer that belongs to the model.",
         )

@@ -37,7 +37,7 @@ def _reference_ids(reference: Reference, tokenizer: TextTokenizer) -> Any:
         if not reference:
             raise UsageError(
                 "references must not be empty, got an empty text",
-                "leave it out",
+                "Leave it out.",
                 option="references",
             )
         return tokenizer.encode(reference)
@@ -51,13 +51,13 @@ def read_reference(file: Path) -> str:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"cannot read {file} as UTF-8: {error}", "convert it to UTF-8") from error
+        raise InputError(f"cannot read {file} as UTF-8: {error}", "Convert it to UTF-8.") from error
     if "\0" in text:
         raise InputError(
-            f"{file} must be text, got binary data", "give a text", option="references"
+            f"{file} must be text, got binary data", "Give a text.", option="references"
         )
     if not text:
         raise InputError(
-            f"references must not be empty, got {file}", "leave it out", option="references"
+            f"references must not be empty, got {file}", "Leave it out.", option="references"
         )
     return text.replace("\r\n", "\n").replace("\r", "\n")

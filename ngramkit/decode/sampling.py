@@ -48,7 +48,7 @@ class Sampling:
         if self.temperature == 0 and (self.top_k or self.top_p < 1):
             raise UsageError(
                 "cannot use top_k or top_p without sampling",
-                "add temperature=1",
+                "Add temperature=1.",
                 option=("top_k", "top_p", "temperature"),
             )
 
@@ -146,7 +146,7 @@ def _require_numbers(scores: torch.Tensor) -> None:
 def _not_numbers() -> InputError:
     return InputError(
         "cannot choose a token: the model's scores are NaN",
-        "load the model with dtype float32, or check its weights",
+        "Load the model with dtype float32, or check its weights.",
         option="dtype",
     )
 

@@ -75,7 +75,7 @@ def require_own_inputs(model: Any) -> None:
         raise InputError(
             f"cannot decode {type(owner).__name__} with drafts: it puts virtual tokens before the "
             f"prompt ({getattr(tuning, 'value', tuning)})",
-            "use model.generate, or an adapter of another kind, such as LoRA",
+            "Use model.generate, or an adapter of another kind, such as LoRA.",
         )
 
 
@@ -97,5 +97,5 @@ def _takes_no_drafts(kind: str) -> InputError:
     return InputError(
         f"cannot draft for {kind}: transformers {transformers.__version__} computes several tokens "
         "at once differently from one by one",
-        "use a model for which both are the same, see docs/decoding.md",
+        "Use a model for which both are the same, see docs/decoding.md.",
     )

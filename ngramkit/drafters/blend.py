@@ -142,7 +142,7 @@ def _common_tokenizer(
     record = artifacts[0].tokenizer if artifacts else past.tokenizer if past else tokenizer
     if record is None:
         raise UsageError(
-            "cannot make a blend drafter: it needs an artifact or a tokenizer", "give one of them"
+            "cannot make a blend drafter: it needs an artifact or a tokenizer", "Give one of them."
         )
     if past is not None:
         past.tokenizer.require(record, "the history")
@@ -182,7 +182,7 @@ def load_weights(path: Path = FITTED_WEIGHTS) -> Weights:
         weights = Weights(*(np.array(arrays[name], np.float32) for name in Weights._fields))
     except KeyError as error:
         raise ArtifactError(
-            f"cannot read {path}: it has no {error}", "fit the weights again"
+            f"cannot read {path}: it has no {error}", "Fit the weights again."
         ) from error
     hidden, units = len(weights.gate_bias), len(weights.token_bias)
     shapes = [
@@ -191,6 +191,6 @@ def load_weights(path: Path = FITTED_WEIGHTS) -> Weights:
     ]  # fmt: skip
     if [w.shape for w in weights] != shapes:
         raise ArtifactError(
-            f"cannot use {path}: its shapes are not the kernel's", "fit the weights again"
+            f"cannot use {path}: its shapes are not the kernel's", "Fit the weights again."
         )
     return weights

@@ -129,7 +129,7 @@ def _leader_and_follower_lengths(
         raise UsageError(
             f"leader_len and follower_len must be {lengths[0]} and {lengths[1]}, as in "
             f"{frozen.path}, got {named[0]} and {named[1]}",
-            "leave leader_len and follower_len out, or build another table",
+            "Leave leader_len and follower_len out, or build another table.",
             option=("leader_len", "follower_len"),
         )
     return lengths

@@ -43,7 +43,7 @@ def require_drafter(given: Any, *, or_maker: bool = False) -> Any:
         lacks = f", which lacks {missing}" if own and missing else ""
         raise UsageError(
             f"drafter must be a drafter or its name, got {visible(repr(given), 60)}{lacks}",
-            f"give an object with {', '.join(DRAFTER_METHODS)}, or a function that makes one",
+            f"Give an object with {', '.join(DRAFTER_METHODS)}, or a function that makes one.",
             option="drafter",
         )
     for name, arguments in DRAFTER_METHODS.items():
@@ -52,7 +52,7 @@ def require_drafter(given: Any, *, or_maker: bool = False) -> Any:
         except TypeError as error:
             raise UsageError(
                 f"{type(given).__name__}.{name}() must take ({', '.join(arguments)}): {error}",
-                "see ngramkit.Drafter for the methods of a drafter",
+                "See ngramkit.Drafter for the methods of a drafter.",
                 option="drafter",
             ) from None
         except ValueError:  # compiled, without a signature
@@ -75,7 +75,7 @@ def drafts_of(drafter: Drafter, vocabulary: int = ANY_VOCABULARY) -> Callable[[i
         except ValueError as error:
             raise UsageError(
                 f"cannot use the draft of {type(drafter).__name__}.draft({budget}): {error}",
-                "see ngramkit.DraftTree; an empty draft is DraftTree.empty()",
+                "See ngramkit.DraftTree; an empty draft is DraftTree.empty().",
                 option="drafter",
             ) from None
 

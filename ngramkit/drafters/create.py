@@ -48,7 +48,7 @@ def load_drafter(
     if past is not None and not hasattr(past, "refresh"):
         raise UsageError(
             f"past must be PastRequests, got {past!r:.60}",
-            "open them with PastUse(path).open(tokenizer)",
+            "Open them with PastUse(path).open(tokenizer).",
             option="past",
         )
     tokenizer = None if tokenizer is None else record_of(tokenizer)
@@ -96,7 +96,7 @@ def require_sources(name: str, given: Mapping[str, Any], past: str = "past") -> 
         word = past if source == "past" else source
         if not given.get(word):
             need = f"a {KIND_OF_ROLE[source]}" if source in KIND_OF_ROLE else "past requests"
-            raise UsageError(f"cannot use {name}: it needs {need}", f"give {word}", option=word)
+            raise UsageError(f"cannot use {name}: it needs {need}", f"Give {word}.", option=word)
 
 
 def _open_artifact(artifact: Artifact | str | Path) -> Any:
@@ -129,5 +129,5 @@ def require_kind(where: object, kind: str, role: str) -> None:
     """Raise ArtifactError unless `kind` is the role's."""
     if kind != KIND_OF_ROLE[role]:
         raise ArtifactError(
-            f"{where} must be a {KIND_OF_ROLE[role]}, got {a_kind(kind)}", "check the path"
+            f"{where} must be a {KIND_OF_ROLE[role]}, got {a_kind(kind)}", "Check the path."
         )

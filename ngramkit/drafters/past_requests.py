@@ -86,7 +86,7 @@ class PastRequests:
             tokenizer = history.tokenizer
         if tokenizer is None:
             raise UsageError(
-                "cannot open past requests: they need a history or a tokenizer", "give one of them"
+                "cannot open past requests: they need a history or a tokenizer", "Give one of them."
             )
         require_between("history_tokens", capacity, 1, (1 << 31) - 1)
         self.tokenizer = tokenizer

@@ -37,7 +37,7 @@ class ReferenceTexts:
             raise UsageError(
                 f"references must have at most {MAX_REFERENCE_TOKENS:,} tokens, "
                 f"got {self.tokens:,}",
-                "give the parts that matter",
+                "Give the parts that matter.",
                 option="references",
             )
         self._shard = _sorted_texts(self.texts)
@@ -100,7 +100,7 @@ def require_references(drafter: Any) -> None:
         *some, last = (each for each, entry in DRAFTERS.items() if entry.references)
         raise UsageError(
             f"cannot draft from references with {name}: only {', '.join(some)} and {last} can",
-            "choose one of them, or leave references out",
+            "Choose one of them, or leave references out.",
             option="references",
         )
 
@@ -181,13 +181,13 @@ def _token_ids(text: Any, number: int) -> TokenArray:
         got = "an empty one" if not ids.size else f"{ids.ndim} dimensions"
         raise UsageError(
             f"reference {number} must be a list of token ids, got {got}",
-            "give token ids",
+            "Give token ids.",
             option="references",
         )
     if ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= LIMITS.vocabulary:
         raise UsageError(
             f"reference {number} must be a list of token ids, got other values",
-            "give token ids",
+            "Give token ids.",
             option="references",
         )
     return ids.astype(np.int32)

@@ -155,7 +155,7 @@ def given_sources(
     if replace(named, past=PastUse()) != Sources():
         raise UsageError(
             "artifacts must be the only parameter with artifacts, got others too",
-            "give all of them as artifacts",
+            "Give all of them as artifacts.",
             option="artifacts",
         )
     sources = Sources.of(artifacts)

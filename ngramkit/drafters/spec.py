@@ -49,7 +49,7 @@ class DrafterSpec:
             if not equals or not key:
                 raise UsageError(
                     f"an option of {name} must be OPTION=VALUE, got {part.strip()!r}",
-                    f"choose from its options: {', '.join(takes) or 'none'}",
+                    f"Choose from its options: {', '.join(takes) or 'none'}",
                 )
             if key not in takes:
                 raise UsageError(f"unknown option {key!r} of {name}", hint_for_unknown(key, takes))
@@ -113,7 +113,7 @@ def split_budget(text: str) -> tuple[str, int | Literal["auto"]]:
     if len(own) > 1 or not sound:
         raise UsageError(
             f"budget of {text!r} must be one number from 1 to {MAX_BUDGET:,}, or auto",
-            f"write {name}:budget=16",
+            f"Write {name}:budget=16.",
             option="drafter",
         )
     others = [part for part in parts if part not in own]

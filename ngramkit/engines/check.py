@@ -156,7 +156,7 @@ def check_engine(
     if options and engine not in EFFECTS:
         raise UsageError(
             f"cannot read options of {engine}, only of {' and '.join(EFFECTS)}",
-            "leave them out",
+            "Leave them out.",
             option="options",
         )
     about = ENGINES[engine]
@@ -171,7 +171,7 @@ def check_engine(
     if model is None and config == DraftConfig(drafter=config.drafter):
         raise UsageError(
             "cannot check an engine without a configuration or a model",
-            f"set {CONFIG_VARIABLE}, or give model",
+            f"Set {CONFIG_VARIABLE}, or give model.",
             option="model",
         )
     require_usable_config(config, engine)

@@ -142,19 +142,19 @@ class DraftConfig:
             named = " or ".join(f'"{key}"' for key in shown)
             raise UsageError(
                 f'cannot use history_by="{self.history_by}": {engine} does not pass it to drafters',
-                f"use {named}" if shown else "leave history_by out",
+                f"Use {named}." if shown else "Leave history_by out.",
                 option="history_by",
             )
         if self.pass_cost is not None and not ENGINES[engine].priced:
             raise UsageError(
                 f"cannot use pass_cost with {engine}: it pads every draft",
-                "leave it out",
+                "Leave it out.",
                 option="pass_cost",
             )
         if self.clock and self.min_probability is None and not ENGINES[engine].timed:
             raise UsageError(
                 f"cannot use clock with {engine}: the time of its passes is not learnt",
-                "leave it out",
+                "Leave it out.",
                 option="clock",
             )
 
@@ -182,7 +182,7 @@ class DraftConfig:
         Raises InputError if there is no JSON object, TypeError for other types, UsageError as
         `parse`.
         """
-        hint = 'write {"drafter": "blend"}, or the path of a file that holds such an object'
+        hint = 'Write {"drafter": "blend"}, or the path of a file that holds such an object.'
         if isinstance(given, Mapping):
             return cls.parse(given, where)
         if not isinstance(given, str | PathLike):
@@ -231,12 +231,12 @@ def existing_history(config: DraftConfig) -> History | None:
     if one and config.history_by is not None:
         raise ArtifactError(
             f"cannot use history_by: {path} is a single history, not a folder of histories",
-            "choose another folder, or leave history_by out",
+            "Choose another folder, or leave history_by out.",
         )
     if one:
         return History.open(path)
     if not config.store and not path.exists():
-        raise ArtifactError(f"no such history: {path}", "check the path, or leave history out")
+        raise ArtifactError(f"no such history: {path}", "Check the path, or leave history out.")
     if config.history_by is None:
         require_no_other(path)
     return None
@@ -259,16 +259,16 @@ def _refuse_contradicting_keys(given: Mapping[str, Any], where: str) -> None:
     history = given.get("history")
     for key in given:
         if (key.startswith("history_") or key == "store") and not history:
-            refuse(key, "it needs a history", "name a folder for it, or leave it out")
+            refuse(key, "it needs a history", "Name a folder for it, or leave it out.")
         if key in FOLDER_KEYS and history is True:
-            refuse(key, "a history in memory has no folder", "name a folder, or leave it out")
+            refuse(key, "a history in memory has no folder", "Name a folder, or leave it out.")
     if "metrics" in given and given.get("log_steps") == 0:
         why = "it is written with each line in the log, and log_steps is 0"
-        refuse("metrics", why, "give log_steps, or leave metrics out")
+        refuse("metrics", why, "Give log_steps, or leave metrics out.")
     for deciding in ("min_probability", "pass_cost"):
         for key in ("pass_cost", "clock"):
             if deciding in given and key != deciding and given.get(key):
-                refuse(key, f"{deciding} replaces it", "leave one of them out")
+                refuse(key, f"{deciding} replaces it", "Leave one of them out.")
 
 
 def _check_value(key: str, value: Any, where: str) -> None:

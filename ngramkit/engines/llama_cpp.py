@@ -79,7 +79,7 @@ class Drafter:
         config.refuse_keys_of_other_engines("llama-cpp")
         config.log_unused(ENGINES["llama-cpp"].unused, "chains in llama-cpp-python")
         if not _has_artifacts(config):
-            hint = f"give vocabulary=llama.n_vocab(), or name artifacts in {CONFIG_VARIABLE}"
+            hint = f"Give vocabulary=llama.n_vocab(), or name artifacts in {CONFIG_VARIABLE}."
             vocabulary = config.require_vocabulary(vocabulary, hint)
         given = config.min_probability, config.pass_cost
         self.timed = given == (None, None) and config.clock is not False
@@ -115,7 +115,7 @@ class Drafter:
         with self._lock:
             if not self._checked:
                 if self._config.named:
-                    hint = "call drafter.check(llama) first, or give vocabulary=llama.n_vocab()"
+                    hint = "Call drafter.check(llama) first, or give vocabulary=llama.n_vocab()."
                     self._config.require_vocabulary(self._vocabulary, hint)
                 self._batch.require_same_encoding(None)
                 self._checked = True
@@ -202,7 +202,7 @@ class Drafter:
             raise UsageError(
                 f"cannot draft beyond {kept} tokens: this Llama keeps no more logits, "
                 f"and its context is {llama.n_ctx()}",
-                "open it with logits_all=True, and with an n_ctx that is a multiple of 256",
+                "Open it with logits_all=True, and with an n_ctx that is a multiple of 256.",
                 option="logits_all",
             )
 
@@ -210,7 +210,7 @@ class Drafter:
         if self._vocabulary not in (None, known):
             raise UsageError(
                 f"vocabulary must be {known:,}, the ids of this Llama, got {self._vocabulary:,}",
-                "give vocabulary=llama.n_vocab()",
+                "Give vocabulary=llama.n_vocab().",
                 option="vocabulary",
             )
         self._batch.require_known_ids(known)

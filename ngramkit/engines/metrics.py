@@ -81,7 +81,7 @@ def require_metrics(path: Path) -> None:
     except OSError as error:
         raise InputError(
             f"cannot write metrics to {path}: {reason(error)}",
-            "name a file in an existing folder",
+            "Name a file in an existing folder.",
             option="metrics",
         ) from error
 

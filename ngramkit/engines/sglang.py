@@ -59,7 +59,7 @@ class NgramCorpus:
         config.refuse_keys_of_other_engines("sglang")
         config.log_unused(ENGINES["sglang"].unused, "drafts in SGLang")
         server = _server_facts(config)
-        hint = f'add "vocabulary" to {CONFIG_VARIABLE}: the vocab_size of the model\'s config.json'
+        hint = f'Add "vocabulary" to {CONFIG_VARIABLE}: the vocab_size of the model\'s config.json.'
         vocabulary = config.require_vocabulary(server.vocabulary, hint)
         self._batch = BatchDrafter.open(
             config,
@@ -173,7 +173,7 @@ class NgramCorpus:
         """Raise UsageError: corpora are datastores here."""
         raise UsageError(
             f"cannot load the corpus {corpus_id}: ngramkit drafts from datastores",
-            f"build one (ngramkit build-datastore) and name it in {CONFIG_VARIABLE}",
+            f"Build one (ngramkit build-datastore) and name it in {CONFIG_VARIABLE}.",
         )
 
     def commit_external_corpus_load(self, corpus_id: str, loaded_token_count: int) -> None: ...

@@ -124,7 +124,7 @@ def require_known_ids(artifacts: Sequence[Artifact], vocabulary: int) -> None:
             raise ArtifactError(
                 f"cannot use {artifact.path}: it was built for the tokenizer of {record.id} "
                 f"({record.vocabulary:,} tokens), and the engine's model has {vocabulary:,}",
-                "build it with the model's own tokenizer",
+                "Build it with the model's own tokenizer.",
             )
 
 
@@ -154,7 +154,7 @@ def require_same_encoding(artifacts: Sequence[Artifact], tokenizer: Any) -> None
             raise ArtifactError(
                 f"cannot use {path}: it was built for the tokenizer of {record.id}, and the "
                 f"engine's model encodes {text!r} differently",
-                "build it with the model's own tokenizer",
+                "Build it with the model's own tokenizer.",
             )
         if backend is not None:
             vocabulary = backend.get_vocab(with_added_tokens=True)

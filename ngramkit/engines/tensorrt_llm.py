@@ -71,7 +71,7 @@ def _drafter_class() -> type[Any]:
         base = importlib.import_module(BASE_MODULE).Drafter
     except ImportError as error:
         raise UsageError(
-            f"cannot import TensorRT-LLM: {error}", "install tensorrt_llm 1.2 or later"
+            f"cannot import TensorRT-LLM: {error}", "Install tensorrt_llm 1.2 or later."
         ) from error
     return _class_over(base)
 
@@ -100,7 +100,7 @@ def _class_over(base: type[Any]) -> type[Any]:
                 known = record.vocabulary
             self._batch = BatchDrafter.open(
                 config,
-                vocabulary=config.require_vocabulary(known, "give tokenizer or vocabulary"),
+                vocabulary=config.require_vocabulary(known, "Give tokenizer or vocabulary."),
                 cost=pass_times(config.pass_cost),
                 tokenizer=record,
                 writes=_is_first_process(),
@@ -170,7 +170,7 @@ def _base_arguments(base: type[Any], length: int, options: Mapping[str, Any]) ->
     for name in options:
         if name not in parameters:
             raise UsageError(
-                f"cannot set {name}: this TensorRT-LLM's Drafter does not have it", "leave it out"
+                f"cannot set {name}: this TensorRT-LLM's Drafter does not have it", "Leave it out."
             )
     names = ("max_draft_len", "max_draft_tokens", "max_total_draft_tokens")
     return {**{name: length for name in names if name in parameters}, **options}

@@ -158,7 +158,7 @@ def show_requests_to_proposers(*, tenants: bool, grows: bool) -> None:
         if tenants:
             raise UsageError(
                 "cannot use history_by: this vLLM does not report a request's tenant",
-                "leave history_by out",
+                "Leave history_by out.",
                 option="history_by",
             )
         LOG.info("this vLLM does not report requests: their own parameters have no effect")

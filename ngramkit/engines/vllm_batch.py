@@ -26,7 +26,7 @@ def open_batch(vllm_config: Any, config: DraftConfig, device: str, *, counts: bo
     if config.clock and not alone:
         raise UsageError(
             "cannot use clock: several ranks must draft the same, and clocks differ",
-            "leave it out, or give the passes' times as pass_cost",
+            "Leave it out, or give the passes' times as pass_cost.",
             option="clock",
         )
     learns = alone and config.clock is not False and config.pass_cost is None

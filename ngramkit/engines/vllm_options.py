@@ -40,7 +40,7 @@ def require_v2_drafts(vllm_config: Any, version: str) -> None:
     if cause is not None:
         error = UsageError(
             f"cannot draft in vLLM's Model Runner V2: {cause}",
-            f"Use Model Runner V1: set speculative_config to {V1_SETTING}",
+            f"Use Model Runner V1: set speculative_config to {V1_SETTING}.",
         )
         raise UsageError(one_line(error))
     require_usable_config(draft_config(vllm_config), "vllm")

@@ -208,7 +208,7 @@ def additional_draft_config(additional: Mapping[str, Any]) -> DraftConfig | None
         return None
     given, where = additional["ngramkit"], "ngramkit in --additional-config"
     if not isinstance(given, dict):
-        raise UsageError(f"{where} must be an object", 'write {"ngramkit": {"drafter": "blend"}}')
+        raise UsageError(f"{where} must be an object", 'Write {"ngramkit": {"drafter": "blend"}}.')
     return DraftConfig.parse(given, where)
 
 

@@ -231,7 +231,7 @@ def _choose_drafters(
             continue
         if needs := choice.missing(evidence=True, learns=sources.past.store):
             if named and len(missing) + 1 == named:
-                raise UsageError(f"cannot measure {each.label}: {needs}", "name another drafter")
+                raise UsageError(f"cannot measure {each.label}: {needs}", "Name another drafter.")
             if named:
                 missing[each.label] = needs
             reporter.note(f"without {each.label}: {needs}")

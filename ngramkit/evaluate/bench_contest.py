@@ -186,7 +186,7 @@ def questions_that_fit(
         raise InputError(
             f"a question must be shorter than the {model.context} tokens of the context of "
             f"{model.name}, got only longer ones",
-            "use another model or other questions",
+            "Use another model or other questions.",
         )
     return fit
 

@@ -90,7 +90,7 @@ def require_room(folder: Path) -> None:
     """Raise UsageError for a folder that no benchmark wrote."""
     require_fit_for_output(folder)
     if os.path.lexists(folder) and not folder.is_dir():
-        raise UsageError(f"{folder} must be a folder", "choose another out", option="out")
+        raise UsageError(f"{folder} must be a folder", "Choose another out.", option="out")
     require_writable(folder)
     _plan_line(folder)
 
@@ -111,7 +111,7 @@ def _plan_line(folder: Path) -> str | None:
         if not b'{"plan": '.startswith(first[:9]):
             raise UsageError(
                 f"cannot replace {path}: it is not of a benchmark",
-                "choose another out",
+                "Choose another out.",
                 option="out",
             )
     if folder.is_dir():
@@ -124,7 +124,7 @@ def _require_same(folder: Path, there: Mapping[str, Any], plan: Mapping[str, Any
     if there != here:
         raise UsageError(
             f"cannot continue {folder}, another benchmark: {plan_difference(there, here)}",
-            "choose another out, or replace it with force=True",
+            "Choose another out, or replace it with force=True.",
             option=("out", "force"),
         )
 
@@ -218,6 +218,6 @@ def _parse_line(path: Path, number: int, line: str, make: Callable[[Any], T]) ->
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(
             f"cannot read {path}, line {number}: {error}",
-            "start over with force=True or another out",
+            "Start over with force=True or another out.",
             option=("out", "force"),
         ) from error

@@ -96,14 +96,14 @@ def forecast(
     if hasattr(drafter, "draft") and not isinstance(drafter, type):
         raise UsageError(
             f"drafter must be a name or a class, got one {type(drafter).__name__}",
-            "give its class, or a function that makes one: each request has its own",
+            "Give its class, or a function that makes one: each request has its own.",
             option="drafter",
         )
     asked = DrafterSpec.parse(drafter)
     if asked.needs_evidence:
         raise UsageError(
             f"cannot forecast {drafter}: it needs the model's top-k, which engines do not give",
-            "name another drafter",
+            "Name another drafter.",
             option="drafter",
         )
     times = _pass_times(pass_cost, model, reporter)
@@ -113,7 +113,7 @@ def forecast(
     )  # fmt: skip
     past = given.past.path
     if past is not None and not past.exists():
-        raise InputError(f"no such history: {past}", "check the path", option="history")
+        raise InputError(f"no such history: {past}", "Check the path.", option="history")
     selected = NewestRequests(most_chars)
     read_by, records, _ = read_answers(
         files, None, model, template, format, columns, where, reporter, selected
@@ -126,12 +126,12 @@ def forecast(
     if not any(len(turn.answer) > 1 for record in records for turn in record.turns):
         raise InputError(
             "cannot forecast: no answer of the log has more than the token of its prefill",
-            "check which column has the outputs",
+            "Check which column has the outputs.",
         )
     choice = choose_from_sources(asked, tokenizer, given, reporter)
     referring = count_references(records)
     if missing := choice.missing(evidence=False, learns=given.past.store, references=referring > 0):
-        raise UsageError(f"cannot forecast {choice.label}: {missing}", "name another drafter")
+        raise UsageError(f"cannot forecast {choice.label}: {missing}", "Name another drafter.")
     if referring:
         records = without_unusable_references(records, choice, referring, reporter)
     results = []

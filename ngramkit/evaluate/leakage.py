@@ -68,6 +68,6 @@ def without_leaks(
         if not records:
             raise InputError(
                 "cannot replay: a datastore contains every answer",
-                "use other answers or another datastore",
+                "Use other answers or another datastore.",
             )
     return records, Leakage(len(records), count, drop)

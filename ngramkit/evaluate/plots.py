@@ -46,7 +46,7 @@ def require_picture(path: Path) -> None:
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
             f"unknown image format {path.suffix!r} of {path}",
-            f"choose from {', '.join(SUFFIXES)}",
+            f"Choose from {', '.join(SUFFIXES)}.",
             option="plot",
         )
     require_package("matplotlib", "draw a plot")

@@ -52,7 +52,7 @@ def prune(
     elif questions is not None:
         raise UsageError(
             "cannot use questions without answers",
-            "give both, or neither",
+            "Give both, or neither.",
             option=("questions", "answers"),
         )
     from ngramkit.builders.prune_by_worth import prune_artifact

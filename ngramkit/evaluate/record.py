@@ -276,7 +276,7 @@ def verifying_model(
     if loaded.name != recorded:
         raise UsageError(
             f"model must be that of {folder.path}, {recorded!s:.80}, got {loaded.name}",
-            f"give model={recorded!s:.80}, or leave it out",
+            f"Give model={recorded!s:.80}, or leave it out.",
             option="model",
         )
     folder.tokenizer.require(loaded.tokenizer.record, str(folder.path))
@@ -285,7 +285,7 @@ def verifying_model(
     decoder = Decoder.settle(loaded, options)
     if decoder.verify == "chain":
         raise UsageError(
-            f"cannot use {loaded.name}: it verifies no trees", "leave out model", option="model"
+            f"cannot use {loaded.name}: it verifies no trees", "Leave out model.", option="model"
         )
     return VerifyingModel(decoder)
 

@@ -83,7 +83,7 @@ class RecordedEvidence:
                 turns.setdefault(request.about.question, {}).setdefault(request.about.turn, request)
         if not turns:
             raise ArtifactError(
-                f"cannot replay {self.folder.path}: it has no answers", "record some"
+                f"cannot replay {self.folder.path}: it has no answers", "Record some."
             )
         return [
             Record(

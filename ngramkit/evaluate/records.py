@@ -85,7 +85,7 @@ class Questions(tuple[Question, ...]):
 def require_files(*paths: str | Path | Any) -> None:
     for path in paths:
         if isinstance(path, str | Path) and not is_dataset(path) and not Path(path).exists():
-            raise InputError(f"no such file: {path}", "check the path")
+            raise InputError(f"no such file: {path}", "Check the path.")
 
 
 def require_questions(given: Any) -> None:
@@ -106,18 +106,18 @@ def questions_for(
     elif given is None:
         if model != DEFAULT_MODEL:
             raise UsageError(
-                f"questions must be given for {model}", "give a file", option="questions"
+                f"questions must be given for {model}", "Give a file.", option="questions"
             )
         given = embedded_questions()
     if not isinstance(given, Questions):
-        require_list("questions", given, "give a file, or Questions")
+        require_list("questions", given, "Give a file, or Questions.")
         given = tuple(given)
     if not given:
-        raise UsageError("questions must not be empty", "give at least one", option="questions")
+        raise UsageError("questions must not be empty", "Give at least one.", option="questions")
     if not all(isinstance(question, Question) for question in given):
         raise UsageError(
             "questions must be a file or Questions",
-            'give a file, or as ngramkit.Question(1, "mine", ["a text"])',
+            'Give a file, or as ngramkit.Question(1, "mine", ["a text"]).',
             option="questions",
         )
     if limit is not None:
@@ -139,7 +139,7 @@ def read_questions(path: Path, reporter: Reporter = SILENT) -> Questions:
         else _require_distinct(LogFile(path).objects())
     )
     if not questions:
-        raise InputError(f"cannot read {path}: it has no questions", "check the path")
+        raise InputError(f"cannot read {path}: it has no questions", "Check the path.")
     return Questions(questions, path.name.split(".")[0])
 
 
@@ -191,7 +191,7 @@ def _parse_question(where: FilePlace | str, number: int, body: dict[str, Any]) -
     else:
         raise InputError(
             f"{where}: a question must have `turns`, `prompt` or `question`",
-            "use the format of MT-Bench, Spec-Bench, HumanEval or GSM8K, or lines with a prompt",
+            "Use the format of MT-Bench, Spec-Bench, HumanEval or GSM8K, or lines with a prompt.",
         )
     if not _is_texts(turns) or not turns or not all(turns):
         wanted = "a list of texts" if key == "turns" else "a text"
@@ -255,7 +255,7 @@ def read_records(
         requests = sorted(with_times(log), key=attrgetter("time"))
     if not requests:
         names = ", ".join(map(str, files[:3]))
-        raise InputError(f"cannot read {names}: no answers", "check the path")
+        raise InputError(f"cannot read {names}: no answers", "Check the path.")
     tokens = RequestTokenizer(tokenizer, template, reporter)
     records: list[Record] = []
     ending_at: dict[int, Record] = {}  # by the place of their last turn so far
@@ -313,13 +313,13 @@ def _with_questions(
         if "question_id" not in body:
             raise InputError(
                 f"{where}: an answer must have `question_id`",
-                "use FastChat's formats of questions and answers",
+                "Use FastChat's formats of questions and answers.",
             )
         question = by_id.get(str(body["question_id"]))
         if question is None:
             raise InputError(
                 f"{where}: questions must be in {questions}, got {body['question_id']}",
-                "check that the files belong together",
+                "Check that the files belong together.",
             )
         choices = _parse_choices(where, body)
         for number, answers in enumerate(choices):
@@ -334,7 +334,7 @@ def _alternate_turns(
     if len(answers) > len(question.turns):
         raise InputError(
             f"{where}: answers must match {len(question.turns)} turns, got {len(answers)}",
-            "check that the files belong together",
+            "Check that the files belong together.",
         )
     before: list[Message] = []
     for number, (turn, answer) in enumerate(zip(question.turns, answers, strict=False)):

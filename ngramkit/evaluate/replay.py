@@ -158,7 +158,7 @@ def replay(
     if curves is not None and sources != Sources():
         raise UsageError(
             "artifacts must be the only sources if they are curves, got others too",
-            "leave out the others",
+            "Leave out the others.",
             option="artifacts",
         )
     check_types(bool, chain=chain, drop_leaked=drop_leaked)
@@ -214,7 +214,7 @@ def replay(
         compared = label_among(baseline, [choice.label for choice in choices])
     if compared is not None and (needs := lacking[compared]):
         raise UsageError(
-            f"cannot compare with {compared}: it {needs}", "name another one", option="baseline"
+            f"cannot compare with {compared}: it {needs}", "Name another one.", option="baseline"
         )
     records, leakage = without_leaks(records, choices, drop_leaked, reporter)
     if keep_state is not None:

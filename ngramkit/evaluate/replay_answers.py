@@ -33,7 +33,7 @@ def read_answers(
     if answers is None:
         raise UsageError(
             "answers must be given, or a folder of `record`",
-            "give answers or evidence",
+            "Give answers or evidence.",
             option=("answers", "evidence"),
         )
     many_answers: Any = answers
@@ -45,7 +45,7 @@ def read_answers(
     if odd:
         raise UsageError(
             f"answers must be files or Records, got {type(odd[0]).__name__}",
-            'write a file with a line of {"prompt": ..., "output": ...} each, and name that',
+            'Write a file with a line of {"prompt": ..., "output": ...} each, and name that.',
             option="answers",
         )
     given = [record for record in listed if isinstance(record, Record)]
@@ -77,14 +77,14 @@ def _with_turns(records: list[Record], vocabulary: int) -> list[Record]:
         if not turns or not all(isinstance(each, Turn) and len(each.prompt) for each in turns):
             raise UsageError(
                 f"turns of the Record {record.name!r:.60} must be Turns, each with a prompt",
-                "give turns=[ngramkit.Turn(prompt, answer)], of token ids",
+                "Give turns=[ngramkit.Turn(prompt, answer)], of token ids.",
                 option="answers",
             )
         most = max(int(ids.max(initial=0)) for each in turns for ids in (each.prompt, each.answer))
         if most >= vocabulary:
             raise UsageError(
                 f"ids of the Record {record.name!r:.60} must be below {vocabulary:,}, got {most}",
-                "give the TokenizerRecord of its ids as model",
+                "Give the TokenizerRecord of its ids as model.",
                 option="model",
             )
     return records
@@ -94,14 +94,14 @@ def refuse_options(source: str, **options: Any) -> None:
     """Raise UsageError for options that have no effect on answers of `source`."""
     for name, value in options.items():
         if value is not None:
-            raise UsageError(f"cannot use {name} with {source}", "leave one out", option=name)
+            raise UsageError(f"cannot use {name} with {source}", "Leave one out.", option=name)
 
 
 def open_recorded(path: str | Path, files: Any) -> RecordedEvidence:
     if files is not None:
         raise UsageError(
             "cannot use answers with evidence: it has its own",
-            "leave out answers and questions",
+            "Leave out answers and questions.",
             option="evidence",
         )
     return RecordedEvidence.open(path)

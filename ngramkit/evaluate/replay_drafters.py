@@ -69,7 +69,7 @@ def _choose_by_curve(
 ) -> tuple[list[DrafterChoice], list[Curve]]:
     """Choose each drafter once per artifact."""
     for name, given in curves.items():
-        require_list(f"curve {name}", given, "give a list of artifacts, as {'all': [...]}")
+        require_list(f"curve {name}", given, "Give a list of artifacts, as {'all': [...]}.")
     opened = {
         name: [fetch_artifact(each, reporter=reporter) for each in given]
         for name, given in curves.items()
@@ -109,7 +109,7 @@ def _require_drafts_from(drafter: DrafterSpec, artifact: Artifact) -> None:
     if ROLES.get(artifact.kind) not in DRAFTERS[drafter.name].sources:
         raise UsageError(
             f"cannot use the {artifact.kind} {artifact.where} with {drafter.name}",
-            "leave out one of them",
+            "Leave out one of them.",
             option="artifacts",
         )
 
@@ -137,7 +137,7 @@ def report_lacking(
     if first.absent is not None:
         raise first.absent
     raise UsageError(
-        f"cannot replay {first.label}: {lacking[first.label]}", "give it, or name another drafter"
+        f"cannot replay {first.label}: {lacking[first.label]}", "Give it, or name another drafter."
     )
 
 

@@ -178,13 +178,13 @@ def require_page(path: str | Path, *, force: bool = False) -> None:
         if path.is_symlink() or not path.is_file() or not _is_page(path):
             raise UsageError(
                 f"cannot write {path}: no replay wrote what is there",
-                "choose another file",
+                "Choose another file.",
                 option="html",
             )
         if not force:
             error = exists_error(path)
             error.option = ("html", "force")
-            error.hint = "choose another file, or replace it with force=True"
+            error.hint = "Choose another file, or replace it with force=True."
             raise error
     require_room_for_file(path, "html")
 

@@ -122,7 +122,7 @@ def _remove_results(folder: Path) -> None:
 def _require_files_of_replay(folder: Path) -> list[str]:
     """Return the names in a folder. Raises UsageError if it has other files than a replay's."""
     if folder.is_symlink() or not folder.is_dir():
-        raise UsageError(f"{folder} must be a folder", "choose another out", option="out")
+        raise UsageError(f"{folder} must be a folder", "Choose another out.", option="out")
     if _is_replay(folder):
         return require_no_foreign_files(folder, WRITTEN_FILES, "replay")
     return require_no_foreign_files(folder, {f"{RESULTS_FILE}.tmp"}, "replay")  # by a killed one
@@ -135,7 +135,7 @@ def require_no_foreign_files(folder: Path, own: Collection[str], what: str) -> l
         if name not in own and name.removesuffix(".tmp") not in own:
             raise UsageError(
                 f"cannot write to {folder}: it holds {name}, which no {what} wrote",
-                "choose another out",
+                "Choose another out.",
                 option="out",
             )
     return names

@@ -43,7 +43,7 @@ from ngramkit.logs.files import LogFile
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
 
-HOW_TO_REPEAT = "start over with force=True or another out"
+HOW_TO_REPEAT = "Start over with force=True or another out."
 
 
 @dataclass
@@ -224,7 +224,7 @@ def require_own(path: Path) -> None:
     if path.exists() and not plan_path(path).exists():
         raise UsageError(
             f"cannot replace {path}: it has no plan of a self-corpus",
-            "choose another out",
+            "Choose another out.",
             option="out",
         )
 
@@ -283,7 +283,7 @@ class AnswerFile:
             other = plan_difference(state.get("plan"), self._plan)
             raise UsageError(
                 f"cannot continue {self._path}, other answers: {other}",
-                "choose another out, or replace it with force=True",
+                "Choose another out, or replace it with force=True.",
                 option=("out", "force"),
             )
         there = self._path.stat().st_size if self._path.exists() else 0

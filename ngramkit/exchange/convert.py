@@ -163,7 +163,7 @@ def _require_datastore(artifact: Artifact) -> Any:
     if not isinstance(artifact, Datastore):
         raise UsageError(
             f"cannot export documents: {artifact.path} is {a_kind(artifact.kind)}",
-            "export a datastore",
+            "Export a datastore.",
         )
     return artifact
 
@@ -173,7 +173,7 @@ def _refuse_options(parameter: str, format: str, options: Mapping[str, Any]) -> 
         if value is not None and value is not False:
             raise UsageError(
                 f"cannot use {name} with {parameter}={format}",
-                "leave it out",
+                "Leave it out.",
                 option=(name, parameter),
             )
 
@@ -206,7 +206,7 @@ def import_(
         _refuse_options("origin", origin, {"order": order})
     file = Path(file)
     if not os.path.lexists(file):
-        raise InputError(f"cannot read {file}: there is no such file", "check the path")
+        raise InputError(f"cannot read {file}: there is no such file", "Check the path.")
     path = out if out is not None else ARTIFACTS / f"{file.stem}-{IMPORT_KINDS[origin]}"
     require_out(path, force=force)
     tokenizer = load_tokenizer(chosen_model(model).name)

@@ -51,7 +51,7 @@ def export_corpus(
             raise UsageError(
                 f"cannot export {store.path}: it has no document of at most "
                 f"{MAX_EXPORTED_TOKENS:,} tokens, ik_llama.cpp's limit",
-                "export a datastore of shorter documents",
+                "Export a datastore of shorter documents.",
             )
     if left_out:
         reporter.note(

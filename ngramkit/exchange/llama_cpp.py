@@ -80,7 +80,7 @@ def export_cache(
         raise UsageError(
             f"cannot export {artifact.path} as a static cache: llama.cpp drafts from it only what "
             f"has half of the probability after two tokens, which a {artifact.kind} rarely has",
-            "export a datastore or a frozen-table",
+            "Export a datastore or a frozen-table.",
         )
     dynamic_orders = [n for n in DYNAMIC_ORDERS if n <= longest_order(artifact)]
     orders = dynamic_orders if dynamic else STATIC_ORDERS
@@ -130,7 +130,7 @@ def import_cache(
         raise InputError(
             f"cannot import {path}: it holds the id {highest}, outside the vocabulary of "
             f"{tokenizer.record.id} ({tokenizer.record.vocabulary:,} tokens)",
-            "give the model that the file was made with",
+            "Give the model that the file was made with.",
             option="model",
         )
     corpus = {"id": path.name, "format": "llama.cpp", "sha256": sha256_of(path)}
@@ -177,7 +177,7 @@ def _require_some_ngram(
         raise UsageError(
             f"{artifact.path} holds no n-gram that llama.cpp would draft from"
             + (f" and that was seen {least:,} times" if least > 1 else ""),
-            "lower min_count" if least > 1 else "export a datastore of more text",
+            "Lower min_count." if least > 1 else "Export a datastore of more text.",
             option="min_count",
         )
 
@@ -187,7 +187,7 @@ def _require_one_order(path: Path, orders: Sequence[int], order: int | None) -> 
         listed, got = ", ".join(map(str, orders)), "none" if order is None else order
         raise UsageError(
             f"order must be one of {listed}, the n-gram lengths of {path}, got {got}",
-            "choose one",
+            "Choose one.",
             option="order",
         )
     return int(order or orders[0])
@@ -363,7 +363,7 @@ def _read_words(path: Path) -> npt.NDArray[np.int32]:
         with open_plain(path, error=InputError) as file:
             raw = np.fromfile(file, np.uint8)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", "check the path") from error
+        raise InputError(f"cannot read {path}: {error.strerror}", "Check the path.") from error
     if len(raw) % 4:
         raise _not_a_cache(path, f"its {len(raw):,} bytes are not whole 32-bit words")
     words = raw.view(np.int32)
@@ -436,5 +436,5 @@ def _lay_out_records(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
 def _not_a_cache(path: Path, why: str) -> InputError:
     return InputError(
         f"cannot read {path} as a llama.cpp n-gram cache: {why}",
-        "give a file that llama-lookup-create or `ngramkit export --to llama.cpp` wrote whole",
+        "Give a file that llama-lookup-create or `ngramkit export --to llama.cpp` wrote whole.",
     )

@@ -54,7 +54,7 @@ def ngrams_of(artifact: Artifact, order: int, memory: int | None = None) -> Iter
         return bigram_ngrams(artifact, order)
     raise UsageError(
         f"cannot export n-grams: {artifact.path} is {a_kind(artifact.kind)}",
-        "export a datastore, a frozen-table or a model-bigram",
+        "Export a datastore, a frozen-table or a model-bigram.",
     )
 
 
@@ -111,7 +111,7 @@ def frozen_ngrams(table: FrozenTable, order: int) -> Iterator[Ngrams]:
         raise UsageError(
             f"cannot export n-grams of {order} tokens and the token after them: {table.path} has "
             f"windows of {length} tokens",
-            f"build it with leader_len and follower_len of {order + 1} together",
+            f"Build it with leader_len and follower_len of {order + 1} together.",
             option=("leader_len", "follower_len"),
         )
     yield from _whole_groups(_frozen_pieces(table, order + 1))
@@ -158,7 +158,7 @@ def bigram_ngrams(bigram: ModelBigram, order: int) -> Iterator[Ngrams]:
     if order not in SURE_BY_LENGTH:
         raise UsageError(
             f"cannot export n-grams of {order} tokens: {bigram.path} has one token of context",
-            "export a datastore",
+            "Export a datastore.",
         )
     best = np.exp(bigram.log_probs[:, 0].astype(np.float32))
     sure, counts = best >= SURE_BY_LENGTH[order], np.rint(best * COUNT_OF_CERTAIN).astype(np.int64)

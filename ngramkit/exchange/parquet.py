@@ -70,7 +70,7 @@ def export_parquet(
     else:
         raise UsageError(
             f"cannot export rows: {artifact.path} is {a_kind(artifact.kind)}",
-            "export a datastore, a token store, a frozen-table or a model-bigram",
+            "Export a datastore, a token store, a frozen-table or a model-bigram.",
         )
     reporter.stage("rows", None, "rows")
     written = 0
@@ -87,7 +87,7 @@ def export_parquet(
             written += len(group)
             reporter.advance(len(group))
         if writer is None:
-            raise InputError(f"cannot export rows: {artifact.path} has no text", "build it again")
+            raise InputError(f"cannot export rows: {artifact.path} has no text", "Build it again.")
         writer.close()
         return {"rows": written, "bytes": file.tell()}
 

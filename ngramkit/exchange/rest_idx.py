@@ -63,7 +63,7 @@ def export_rest_idx(
         raise UsageError(
             f"cannot export {store.path}: its vocabulary has {store.separator:,} tokens, and "
             "REST's files hold 16-bit ids",
-            "give u32=True for a REST that was patched to read 32-bit ids",
+            "Give u32=True for a REST that was patched to read 32-bit ids.",
             option="u32",
         )
     from ngramkit.kernels.suffix.sort import sort_shard
@@ -126,7 +126,7 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
                 raise _not_a_datastore(path, "it is empty")
             raw = np.memmap(file, np.uint8, "r")
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {reason(error)}", "check the path") from error
+        raise InputError(f"cannot read {path}: {reason(error)}", "Check the path.") from error
     at = 0
     while at < len(raw):
         tokens, at = _read_block(path, raw, at)
@@ -157,7 +157,7 @@ def check_chunk(path: Path, chunk: Chunk, tokenizer: TextTokenizer) -> None:
     wrapped = InputError(
         f"cannot read {path}: its suffixes are not in order. REST writes ids with 16 bits, so the "
         "ids of a vocabulary above 65,536 wrap silently",
-        "build the datastore again from the corpus: ngramkit build-datastore",
+        "Build the datastore again from the corpus: ngramkit build-datastore",
     )
     if tokens.dtype.itemsize == 2 and vocabulary > 1 << 16:
         raise wrapped
@@ -175,7 +175,7 @@ def check_chunk(path: Path, chunk: Chunk, tokenizer: TextTokenizer) -> None:
         raise InputError(
             f"cannot import {path}: it holds the id {highest}, outside the vocabulary of "
             f"{tokenizer.record.id} ({vocabulary:,} tokens)",
-            "give the model that the file was built for",
+            "Give the model that the file was built for.",
             option="model",
         )
 
@@ -200,5 +200,5 @@ def _split_documents(tokens: Array, tokenizer: TextTokenizer) -> dict[str, Array
 
 def _not_a_datastore(path: Path, why: str) -> InputError:
     return InputError(
-        f"cannot read {path} as a REST datastore: {why}", "check the path and the file's size"
+        f"cannot read {path} as a REST datastore: {why}", "Check the path and the file's size."
     )

@@ -62,7 +62,7 @@ def require_text(artifact: Artifact) -> Datastore | TokenStore:
         return artifact
     raise UsageError(
         f"cannot export documents: {artifact.path} is {a_kind(artifact.kind)}",
-        "export a datastore or a token store",
+        "Export a datastore or a token store.",
     )
 
 

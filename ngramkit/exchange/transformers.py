@@ -50,7 +50,7 @@ def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> dict
     if artifact.kind not in KINDS:
         raise UsageError(
             f"cannot export {artifact.path}: no drafter needs only {a_kind(artifact.kind)}",
-            f"export a {' or a '.join(KINDS)}",
+            f"Export a {' or a '.join(KINDS)}.",
         )
     with Replacement(out, force=force, inputs=[artifact.path]) as new:
         new.empty(PRIVATE if artifact.manifest.private else 0o777)

@@ -98,7 +98,7 @@ class Artifact(ABC):
                 if manifest.kind != cls.kind:
                     raise ArtifactError(
                         f"{path} must be {a_kind(cls.kind)}, got {a_kind(manifest.kind)}",
-                        "check the path",
+                        "Check the path.",
                     )
                 artifact = cls(path, manifest)
                 artifact.require_files()
@@ -221,7 +221,7 @@ def check_unless_proven(artifact: Artifact, reporter: Reporter = SILENT) -> dict
         pass
     if artifact.identities() != identities:
         raise ArtifactError(
-            f"cannot open {artifact.path}: it was replaced while it was checked", "open it again"
+            f"cannot open {artifact.path}: it was replaced while it was checked", "Open it again."
         )
     write_proof(checksum, identities)
     seconds = time.perf_counter() - started

@@ -68,14 +68,14 @@ class EvidenceFolder:
         """Open a folder. Raises ArtifactError if it is missing, damaged or of a newer format."""
         path = Path(path)
         try:
-            body = read_json(path / NAME, strict=True, hint="record again")
+            body = read_json(path / NAME, strict=True, hint="Record again.")
         except FileNotFoundError as error:
             raise ArtifactError(
-                f"cannot read {path}: it holds no recorded evidence", "check the path"
+                f"cannot read {path}: it holds no recorded evidence", "Check the path."
             ) from error
         if not isinstance(body, dict) or body.get("format") != FORMAT:
             raise ArtifactError(
-                f"cannot read {path / NAME}: it is not recorded evidence", "check the path"
+                f"cannot read {path / NAME}: it is not recorded evidence", "Check the path."
             )
         require_version(path / NAME, body.get("version"), VERSION)
         fits = body.keys() == {"format", "version", "plan", "tokenizer"}
@@ -92,7 +92,7 @@ class EvidenceFolder:
             if path.exists() and not begun:
                 raise UsageError(
                     f"cannot write {path}: it exists and is not recorded evidence",
-                    "choose another out",
+                    "Choose another out.",
                     option="out",
                 )
             require_writable(path)
@@ -127,7 +127,7 @@ class EvidenceFolder:
                 raise UsageError(
                     f"cannot add to {path}: it was recorded with "
                     f"{key}={folder.plan.get(key)!r:.60}, not {plan.get(key)!r:.60}",
-                    "choose another out",
+                    "Choose another out.",
                     option="out",
                 )
         folder.tokenizer.require(tokenizer, str(path))
@@ -142,7 +142,7 @@ class EvidenceFolder:
             number = max((int(path.stem) for path in self._batches()), default=0) + 1
             if number > 999_999:
                 raise ArtifactError(
-                    f"cannot record more in {self.path}: it is full", "record into another folder"
+                    f"cannot record more in {self.path}: it is full", "Record into another folder."
                 )
             temporary = self.path / f"{number:06d}.tmp"
             write_arrays(temporary, arrays)
@@ -162,7 +162,7 @@ class EvidenceFolder:
 # Batches.
 
 KEPT_TOKENS = 16  # likeliest tokens per row
-HOW_TO_REPEAT = "delete the file, or record again"
+HOW_TO_REPEAT = "Delete the file, or record again."
 LAYOUT: Layout = {
     "about": (("uint8",), 1),
     "prompts": (("int32",), 1),

@@ -115,7 +115,7 @@ class History(Artifact):
         cls, path: str | Path, manifest: Manifest | None = None, *, reporter: Reporter = SILENT
     ) -> Self:
         if not Path(path).exists():
-            raise ArtifactError(f"no such history: {path}", "check the path")
+            raise ArtifactError(f"no such history: {path}", "Check the path.")
         return super().open(path, manifest, reporter=reporter)
 
     @classmethod
@@ -262,7 +262,7 @@ class History(Artifact):
         if reading.damaged:
             raise ArtifactError(
                 f"{self.log.path} is damaged: {reading.damaged:,} bytes hold no valid request",
-                "run `ngramkit history trim` to remove the damage; all other requests are used",
+                "Run `ngramkit history trim` to remove the damage; all other requests are used.",
             )
         return reading
 
@@ -338,13 +338,13 @@ def require_no_other(path: Path) -> None:
     if log.is_file() and log.stat().st_size > HEADER.size:
         raise ArtifactError(
             f"{path} is damaged: it has requests but no {MANIFEST_FILE}",
-            f"copy the {MANIFEST_FILE} of a history with the same tokenizer there, or move {LOG} "
-            "away",
+            f"Copy the {MANIFEST_FILE} of a history with the same tokenizer there, or move {LOG} "
+            "away.",
         )
     own = {MANIFEST_FILE, LOG, *STRAYS, *itertools.chain(*STRAYS.values())}
     if not path.is_dir() or any(entry.name not in own for entry in path.iterdir()):
         raise ArtifactError(
-            f"cannot write {path}: it exists and is not a history", "choose another folder"
+            f"cannot write {path}: it exists and is not a history", "Choose another folder."
         )
 
 

@@ -120,11 +120,11 @@ def read_manifest(folder: Path) -> Manifest:
         body = read_json(path, strict=True)
     except FileNotFoundError as error:
         if not folder.exists():
-            hint = "check the path, or build it"
+            hint = "Check the path, or build it."
             raise ArtifactError(f"no such artifact: {folder}", hint) from error
         raise ArtifactError(
             f"cannot open {folder}: it has no {MANIFEST_FILE}, so it is not an ngramkit artifact",
-            "check the path",
+            "Check the path.",
         ) from error
     return parse_manifest(path, body)
 
@@ -133,13 +133,15 @@ def require_version(path: object, version: Any, newest: int) -> None:
     if not whole_number(version, 1, newest):
         raise ArtifactError(
             f"{path} must have a format version of at most {newest}, got {version!r:.20}",
-            "upgrade: pip install -U ngramkit",
+            "Upgrade: pip install -U ngramkit",
         )
 
 
 def parse_manifest(path: object, body: Any) -> Manifest:
     if not isinstance(body, dict) or body.get("format") != FORMAT_NAME:
-        raise ArtifactError(f"cannot read {path}: it is not an ngramkit manifest", "check the path")
+        raise ArtifactError(
+            f"cannot read {path}: it is not an ngramkit manifest", "Check the path."
+        )
     require_version(path, body.get("version"), FORMAT_VERSION)
     complete = body.keys() - {"checksum"} == MANIFEST_KEYS
     require(complete, path, "its keys are not those of a manifest")
@@ -194,7 +196,7 @@ def _parse_files(path: object, body: Any) -> dict[str, FileRecord]:
             raise ArtifactError(
                 f"cannot use {path}: it names the file {name!r:.80}, which is not inside its "
                 "folder",
-                "do not use this artifact; build it, or pull it from somebody you trust",
+                "Do not use this artifact; build it, or pull it from somebody you trust.",
             )
         require(name.lower() not in OWN_NAMES, path, f"it lists {name}, which holds no arrays")
         fits = isinstance(record, dict) and record.keys() == {"bytes", "sha256"}

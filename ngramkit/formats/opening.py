@@ -38,7 +38,7 @@ def kind_of(path: Path | str, kind: str) -> type[Artifact]:
     if kind not in CLASS_OF_KIND:
         raise ArtifactError(
             f"unknown kind {kind!r:.40} of {path}",
-            "upgrade: pip install -U ngramkit",
+            "Upgrade: pip install -U ngramkit",
         )
     return CLASS_OF_KIND[kind]
 

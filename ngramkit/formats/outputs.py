@@ -42,7 +42,7 @@ MAX_PART = 60  # UTF-8 bytes of a part of a default name
 ENDINGS = re.compile(r"(\.(txt|md|py|jsonl|json|parquet|arrow|gz|zst|bz2|xz|zip))+$")
 
 
-def output_refusal(message: str, hint: str = "choose another out") -> UsageError:
+def output_refusal(message: str, hint: str = "Choose another out.") -> UsageError:
     return UsageError(message, hint, option="out")
 
 
@@ -57,7 +57,7 @@ def require_fit_for_output(path: Path, inputs: Iterable[Path] = ()) -> None:
     if path.name in ("", "..") or "\0" in str(path):
         raise output_refusal(f"out must be a file name, got {str(path)!r}")
     if len(os.fsencode(path.name)) + SUFFIX_BYTES > 255 or len(os.fsencode(path.absolute())) > 4000:
-        raise output_refusal(f"the name {path.name[:40]}... is too long", "choose a shorter one")
+        raise output_refusal(f"the name {path.name[:40]}... is too long", "Choose a shorter one.")
     for above in path.parents:
         if os.path.lexists(above) and not above.is_dir():
             raise output_refusal(f"cannot write {path}: {above} is not a folder")
@@ -112,7 +112,7 @@ def _names_of_artifact(folder: Path, path: Path) -> set[str]:
     if manifest.kind == "history":
         raise output_refusal(
             f"cannot replace {path}: a history cannot be built again",
-            "choose another out, or remove it yourself",
+            "Choose another out, or remove it yourself.",
         )
     return {MANIFEST_FILE, CARD, RECIPE, "preview", PREVIEW, *manifest.files}
 
@@ -121,7 +121,7 @@ def entries_with_our_names(path: Path) -> list[Path]:
     """Return the entries as `require_written_by_us`, but check only names."""
     if path.is_symlink():
         raise output_refusal(
-            f"{path} must be a folder, got a link to {path.readlink()}", "name the folder"
+            f"{path} must be a folder, got a link to {path.readlink()}", "Name the folder."
         )
     if not path.is_dir():
         raise output_refusal(f"{path} must be a folder")
@@ -143,7 +143,7 @@ def _walk_files(folder: Path, top: Path) -> Iterator[Path]:
 def _foreign_file(path: Path, name: str) -> UsageError:
     return output_refusal(
         f"cannot replace {path}: ngramkit did not write {name} in it",
-        "move that away, or choose another out",
+        "Move that away, or choose another out.",
     )
 
 

@@ -128,10 +128,10 @@ def _keep_only(folder: Path, names: Collection[str]) -> None:
 
 def exists_error(path: object, *, forcible: bool = True) -> UsageError:
     if not forcible:
-        return UsageError(f"cannot write {path}: it exists", "choose another out", option="out")
+        return UsageError(f"cannot write {path}: it exists", "Choose another out.", option="out")
     return UsageError(
         f"cannot write {path}: it exists",
-        "choose another out, or replace it with force=True",
+        "Choose another out, or replace it with force=True.",
         option=("out", "force"),
     )
 
@@ -165,17 +165,17 @@ def require_room_for_file(path: Path, option: str) -> None:
     """Raise UsageError, which names `option`, unless files can be created next to `path`."""
     folder = path.absolute().parent
     if not folder.is_dir():
-        raise UsageError(f"no such folder: {path.parent}", "create it first", option=option)
+        raise UsageError(f"no such folder: {path.parent}", "Create it first.", option=option)
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UsageError(
-            f"cannot write {path}: {reason(error)}", "choose another folder", option=option
+            f"cannot write {path}: {reason(error)}", "Choose another folder.", option=option
         ) from error
 
 
 def _not_writable(path: Path, why: str) -> InputError:
-    return InputError(f"cannot write {path}: {why}", "choose another out", option="out")
+    return InputError(f"cannot write {path}: {why}", "Choose another out.", option="out")
 
 
 @contextmanager
@@ -320,13 +320,13 @@ def _require_own_partial(folder: Path, name: str) -> None:
         return
     if folder.is_symlink() or not folder.is_dir():
         raise output_refusal(
-            f"cannot write {folder}: it is not a folder", "move it away, or choose another out"
+            f"cannot write {folder}: it is not a folder", "Move it away, or choose another out."
         )
     for entry in folder.iterdir():
         if entry.name != name:
             raise output_refusal(
                 f"cannot write {folder}: ngramkit did not write {entry.name} in it",
-                "move it away, or choose another out",
+                "Move it away, or choose another out.",
             )
 
 
@@ -414,7 +414,7 @@ def hold_lock(path: Path, *, busy: str | None = None) -> Iterator[None]:
             break
         except Timeout as error:
             if os.path.lexists(path):
-                hint = "wait for it, or choose another out"
+                hint = "Wait for it, or choose another out."
                 raise BusyError(busy or "", hint, option="out") from error
             if not tries_left:  # it was not just released: it cannot be created
                 output = path.with_name(path.name.removesuffix(".lock").removesuffix(".partial"))

@@ -162,10 +162,10 @@ class RequestLog:
 
     def open_file(self, mode: str, buffering: int = -1) -> IO[bytes]:
         if not self.path.exists():
-            raise ArtifactError(f"cannot read {self.path}: it is missing", "start a new history")
+            raise ArtifactError(f"cannot read {self.path}: it is missing", "Start a new history.")
         if not self.path.is_file():  # opening a pipe would wait for a writer
             raise ArtifactError(
-                f"cannot read {self.path}: it is not a plain file", "start a new history"
+                f"cannot read {self.path}: it is not a plain file", "Start a new history."
             )
         return self.path.open(mode, buffering=buffering)
 
@@ -184,7 +184,7 @@ class RequestLog:
         if magic != LOG_MAGIC or width != self.width.itemsize:
             raise ArtifactError(
                 f"{self.path} is damaged: it has no header of a log with {self.width} ids",
-                "restore it, or start a new history",
+                "Restore it, or start a new history.",
             )
         return int(generation)
 

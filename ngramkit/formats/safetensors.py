@@ -135,7 +135,7 @@ def open_arrays(path: Path, identity: Identity | None = None) -> dict[str, Array
             if code == errno.ENOMEM:
                 raise MemoryError(f"cannot map {path}") from error
             full = code in (errno.EMFILE, errno.ENFILE)
-            hint = "allow more open files: ulimit -n" if full else TRY_AGAIN
+            hint = "Allow more open files: ulimit -n" if full else TRY_AGAIN
             raise ArtifactError(f"cannot map {path}: {reason(error)}", hint) from error
     header, start = _read_header(path, mapped)
     spans = {name: _parse_span(path, name, entry) for name, entry in header.items()}
@@ -149,7 +149,7 @@ def open_arrays(path: Path, identity: Identity | None = None) -> dict[str, Array
         raise _damaged_file(path, "its shapes are invalid") from error
     if identity not in (None, file_identity(status)):
         raise ArtifactError(
-            f"cannot read {path}: it was replaced after it was opened", "open it again"
+            f"cannot read {path}: it was replaced after it was opened", "Open it again."
         )
     return arrays
 

@@ -111,7 +111,7 @@ class TokenizerRecord:
                 f"cannot use {where} with {other.id} ({other.vocabulary:,} tokens, "
                 f"{other.fingerprint[:12]}): it was built for the tokenizer of {self.id} "
                 f"({self.vocabulary:,} tokens, {self.fingerprint[:12]}){why}",
-                hint or f"build it again with model={other.id}",
+                hint or f"Build it again with model={other.id}.",
                 option="model",
             )
 
@@ -162,7 +162,7 @@ def record_of(given: Any) -> TokenizerRecord:
     record = getattr(given, "record", given)
     if not isinstance(record, TokenizerRecord):
         what = "name" if isinstance(given, str) else type(given).__name__
-        hint = "give a loaded tokenizer: ngramkit.load_tokenizer(MODEL)"
+        hint = "Give a loaded tokenizer: ngramkit.load_tokenizer(MODEL)."
         raise UsageError(f"tokenizer must be a tokenizer, got a {what}", hint, option="tokenizer")
     return record
 

@@ -87,7 +87,7 @@ class Header:
 
 
 def damaged_gguf(path: Path, why: str) -> InputError:
-    return InputError(f"{path} is damaged: {why}", "download the model again")
+    return InputError(f"{path} is damaged: {why}", "Download the model again.")
 
 
 def read_header(path: Path) -> Header:
@@ -113,11 +113,11 @@ def _open_header(path: Path, most: int) -> tuple[_Reader, int]:
             size = os.fstat(file.fileno()).st_size
             content = file.read(min(size, most))
     except OSError as error:
-        raise InputError(f"cannot read {path}: {reason(error)}", "check the path") from error
+        raise InputError(f"cannot read {path}: {reason(error)}", "Check the path.") from error
     if content[:4] != MAGIC:
         raise InputError(
             f"cannot read {path}: it is not a GGUF file",
-            "give a .gguf file, a model folder or a Hub id",
+            "Give a .gguf file, a model folder or a Hub id.",
         )
     return _Reader(path, content), size
 
@@ -153,7 +153,7 @@ class _Reader:
         if version not in VERSIONS:
             raise InputError(
                 f"{self.path} must have GGUF version 2 or 3, got {version}",
-                "convert the model again with a newer llama.cpp (little-endian)",
+                "Convert the model again with a newer llama.cpp (little-endian).",
             )
         tensors, pairs = self._number("<Q"), self._number("<Q")
         self._require(tensors <= MAX_TENSORS, f"it lists {tensors:,} tensors")

@@ -53,7 +53,7 @@ def write_tokenizer(header: Header, folder: Path) -> None:
     """
     form, pre = header.text("tokenizer.ggml.model"), header.text("tokenizer.ggml.pre")
     if not header.texts("tokenizer.ggml.tokens"):
-        raise InputError(f"cannot use {header.path}: it holds no tokenizer", "use another model")
+        raise InputError(f"cannot use {header.path}: it holds no tokenizer", "Use another model.")
     if form == "gpt2" and pre in KIND_BY_PRE_TOKENIZER:
         _byte_level(header, KIND_BY_PRE_TOKENIZER[pre]).save(
             str(folder / "tokenizer.json"), pretty=False
@@ -159,5 +159,5 @@ def _write_converted(header: Header, folder: Path) -> None:
     except Exception as error:  # the file is untrusted
         raise InputError(
             f"cannot convert the tokenizer of {header.path}: {first_line(error):.200}",
-            "use the model's original repository",
+            "Use the model's original repository.",
         ) from error

@@ -86,7 +86,7 @@ def _require_already_pulled(name: HubName, out: Path, reporter: Reporter) -> tup
         if local.kind != History.kind or copy_of(History.open(out))[0] != manifest:
             raise UsageError(
                 f"cannot write {out}: it holds other requests",
-                "choose another out, and join the two: ngramkit history merge",
+                "Choose another out, and join the two: ngramkit history merge",
                 option="out",
             )
     elif local != manifest:
@@ -118,7 +118,7 @@ def _fetch_history(
         if not there:
             raise ArtifactError(
                 f"cannot download {name.repository}: it lists {LOG} but does not hold it",
-                "report it to its owner, or give an earlier @REVISION",
+                "Report it to its owner, or give an earlier @REVISION.",
             )
         with open(folder / LOG, "wb", opener=owner_only) as file:
             hub.get_file(remote, outfile=file)

@@ -100,7 +100,7 @@ def push(
     if create_pr and (revision or tag or squash):
         raise UsageError(
             "cannot combine create_pr with revision, tag or squash",
-            "drop one of them",
+            "Drop one of them.",
             option=("create_pr", "revision", "tag", "squash"),
         )
     languages = _checked_languages(language)
@@ -114,7 +114,7 @@ def push(
     if squash and artifact.kind != History.kind:
         raise UsageError(
             f"cannot use squash for {path}: it breaks users who pin an older commit",
-            "drop squash",
+            "Drop squash.",
             option="squash",
         )
     manifest = artifact.manifest
@@ -198,7 +198,7 @@ def _is_private_as_required(repository: Repository, path: Path, wanted: bool) ->
     if wanted and not is_private:
         raise UsageError(
             f"cannot push {path} to {repository.name}: the repository is public",
-            "choose another repository, or give private=False",
+            "Choose another repository, or give private=False.",
             option="private",
         )
     return is_private
@@ -212,7 +212,7 @@ def _require_same_kind(
         raise UsageError(
             f"cannot push {path} to {repository.name}: it is {a_kind(kind)} and would replace "
             f"{a_kind(str(there))}",
-            "choose another repository, or replace it with force=True",
+            "Choose another repository, or replace it with force=True.",
             option="force",
         )
 
@@ -225,7 +225,7 @@ def _checked_languages(given: str | Sequence[str]) -> list[str]:
         if not isinstance(code, str) or not LANGUAGE.fullmatch(code):
             raise UsageError(
                 f"language must be a code of ISO 639, or code, got {code!r:.40}",
-                "give en, de or zh, for example",
+                "Give en, de or zh, for example.",
                 option="language",
             )
     return list(codes)

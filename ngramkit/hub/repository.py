@@ -51,7 +51,7 @@ class Repository:
         from huggingface_hub import HfApi, get_token
 
         if get_token() is None:
-            raise NetworkError(f"cannot write {name}: not logged in", "run: hf auth login")
+            raise NetworkError(f"cannot write {name}: not logged in", "Run: hf auth login")
         silence_client()
         return cls(HfApi(), name, kind, revision)
 
@@ -95,7 +95,7 @@ class Repository:
         if files.keys() - NEW_REPOSITORY_FILES and MARKER_FILE[self.kind] not in files:
             raise UsageError(
                 f"cannot push to {self.name}: it has files that ngramkit did not write",
-                "choose the name of a new repository",
+                "Choose the name of a new repository.",
             )
         return files
 
@@ -140,7 +140,7 @@ class Repository:
         if any(ref.name == tag and ref.target_commit != commit for ref in tags):
             raise UsageError(
                 f"cannot move tag {tag} of {self.name} to another commit; all else was pushed",
-                "choose another tag",
+                "Choose another tag.",
                 option="tag",
             )
 

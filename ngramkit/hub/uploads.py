@@ -61,12 +61,12 @@ def export_uploads(
     inside = [*_verified_uploads(artifact, reporter), _text_upload(CARD, card)]
     uploads = [replace(upload, name=f"{ARTIFACT}/{upload.name}") for upload in inside]
     for name in (CARD, *CODE):
-        raw = read_plain(path / name, LIMITS.text_bytes, hint="export it again")
+        raw = read_plain(path / name, LIMITS.text_bytes, hint="Export it again.")
         try:
             uploads.append(_text_upload(name, raw.decode(), repository))
         except UnicodeDecodeError as error:
             raise ArtifactError(
-                f"cannot push {path / name}: it is not UTF-8 text", "export it again"
+                f"cannot push {path / name}: it is not UTF-8 text", "Export it again."
             ) from error
     left = {file.relative_to(path).as_posix() for file in path.rglob("*") if not file.is_dir()}
     for name in sorted(left - {upload.name for upload in uploads}):
@@ -82,7 +82,7 @@ def _verified_uploads(artifact: Artifact, reporter: Reporter) -> list[Upload]:
         if sha256_of(path / name) != record.sha256:
             raise ArtifactError(
                 f"cannot push {path / name}: it differs from its manifest (sha256)",
-                "build it again before pushing",
+                "Build it again before pushing.",
             )
         uploads.append(Upload(name, path / name, record.sha256, record.bytes))
         reporter.advance(record.bytes)
@@ -109,7 +109,7 @@ def _recipe_of(path: Path, build: str) -> str | None:
     if not isinstance(body, dict) or body.keys() != {"build", "inputs"} or body["build"] != build:
         raise ArtifactError(
             f"cannot push {path / RECIPE}: this artifact was not built from it",
-            "delete it, or build the recipe again",
+            "Delete it, or build the recipe again.",
         )
     return recipe_text(build, body["inputs"])
 

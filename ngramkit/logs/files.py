@@ -147,7 +147,7 @@ class LogFile:
         """Yield the lines, without what a container runtime wrapped around them."""
         with self._unpacked() as file:
             lines = unpacking.non_blank_lines(
-                file, unpacking.MAX_DOCUMENT, str(self.path), "leave it out"
+                file, unpacking.MAX_DOCUMENT, str(self.path), "Leave it out."
             )
             first = list(islice(lines, 1))
             wrapped = (p for p in PARSERS if first and p(first[0][1]) is not None)

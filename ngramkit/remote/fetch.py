@@ -43,7 +43,7 @@ class HubName:
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or (at and not revision):
             raise UsageError(
                 f"a Hub repository must be USER/NAME, got {text!r}",
-                "write USER/NAME or USER/NAME@REVISION",
+                "Write USER/NAME or USER/NAME@REVISION.",
             )
         return cls(name, revision or None)
 
@@ -54,7 +54,7 @@ class HubName:
         if name.revision is not None:
             raise UsageError(
                 f"a repository to push to must be USER/NAME, got {text!r}",
-                "write USER/NAME, and name a branch by revision",
+                "Write USER/NAME, and name a branch by revision.",
                 option="revision",
             )
         return name.repository
@@ -163,7 +163,7 @@ def fetch_from_hub(name: HubName, *, reporter: Reporter = SILENT) -> Fetched:
     if manifest.kind == History.kind:  # user text: other users may read the Hub's cache
         raise ArtifactError(
             f"{name.repository} is a history, which must be copied to a folder of your own",
-            f"run: ngramkit pull {name}",
+            f"Run: ngramkit pull {name}",
         )
     with hub_errors(name.repository):
         _download_listed(name.repository, folder.name, manifest, reporter)
@@ -187,7 +187,7 @@ def fetch_manifest(name: HubName) -> tuple[Path, Manifest]:
             raise ArtifactError(
                 f"cannot use {name.repository}: it has no {MANIFEST_FILE}, so it is not an "
                 "ngramkit artifact",
-                "check the name; `ngramkit search` lists artifacts",
+                "Check the name; `ngramkit search` lists artifacts.",
             ) from error
     return path.parent, read_manifest(path.parent)
 
@@ -208,7 +208,7 @@ def _download_listed(repository: str, commit: str, manifest: Manifest, reporter:
         except RemoteEntryNotFoundError as error:
             raise ArtifactError(
                 f"cannot download {repository}: it lists {name} but does not hold it",
-                "report it to its owner, or give an earlier @REVISION",
+                "Report it to its owner, or give an earlier @REVISION.",
             ) from error
         reporter.advance(record.bytes)
     for name in (CARD, RECIPE):  # optional
@@ -225,10 +225,10 @@ def _open_or_delete_wrong_file(repository: str, folder: Path, reporter: Reporter
         error.file.unlink(missing_ok=True)
         raise ArtifactError(
             f"cannot use {error.file.name} of {repository}: it differs from its manifest (sha256)",
-            "run the same command again; if it fails again, the repository is damaged",
+            "Run the same command again; if it fails again, the repository is damaged.",
         ) from error
     except ArtifactError as error:
         raise ArtifactError(
             f"cannot use the artifact in {repository}: {error}",
-            "report it to its owner, or give an earlier @REVISION",
+            "Report it to its owner, or give an earlier @REVISION.",
         ) from error

@@ -183,7 +183,7 @@ def _require_no_other_writer(place: UrlFolder, manifest: Manifest, uploads: _Upl
     if not whole or remote is None or remote[1] != manifest:
         raise InputError(
             f"cannot write {place}: another process wrote there at the same time",
-            "run the same command again when it is done",
+            "Run the same command again when it is done.",
         )
 
 
@@ -195,7 +195,7 @@ def _require_no_foreign_files(place: UrlFolder, contents: Mapping[str, str]) -> 
         raise UsageError(
             f"cannot write {place}: it holds {visible(foreign[0], 80)}, which ngramkit did not "
             "write",
-            "choose another out",
+            "Choose another out.",
             option="out",
         )
 

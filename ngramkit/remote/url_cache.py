@@ -56,7 +56,7 @@ def using_cache(folder: str | Path | None = None, size: int | str | None = None)
     """
     if folder and Path(folder).is_file():
         raise InputError(
-            f"the cache must be a folder, got {folder}", "give another", option="cache_dir"
+            f"the cache must be a folder, got {folder}", "Give another.", option="cache_dir"
         )
     bound = None if size is None else parse_size(str(size))
     before = _chosen.get()
@@ -89,7 +89,7 @@ class Cache:
                 (own / part).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             why = f"{own} cannot be a cache: {error.strerror}"
-            raise InputError(why, "give another folder", option="cache_dir") from error
+            raise InputError(why, "Give another folder.", option="cache_dir") from error
         return cls(own, size)
 
     @property
@@ -154,7 +154,7 @@ class Cache:
                 raise InputError(
                     f"cannot cache {what}: it has {whole:,} bytes, {self.folder} may hold "
                     f"{bound:,}",
-                    "give a larger cache_size, or a cache_dir on a larger disk",
+                    "Give a larger cache_size, or a cache_dir on a larger disk.",
                     option=("cache_size", "cache_dir"),
                 )
             total = sum(size for _, size, _ in blobs)
@@ -225,12 +225,13 @@ def require_remote_manifest(place: UrlFolder) -> tuple[bytes, Manifest]:
     if remote is None:
         raise ArtifactError(
             f"cannot use {place}: it has no {MANIFEST_FILE}, so it is not an ngramkit artifact",
-            "check the URL",
+            "Check the URL.",
         )
     kind_of(str(place), remote[1].kind)  # before downloading anything
     if remote[1].kind == History.kind:
         raise ArtifactError(
-            f"cannot open {place}: it is a history, which grows while it is used", "copy its folder"
+            f"cannot open {place}: it is a history, which grows while it is used",
+            "Copy its folder.",
         )
     return remote
 

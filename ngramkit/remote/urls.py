@@ -34,10 +34,10 @@ from ngramkit.formats.safetensors import FileRecord
 URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 COLLAPSED = re.compile(r"([a-z][a-z0-9+.-]+):/(?!/)", re.IGNORECASE)  # pathlib.Path drops a slash
 HUB_STORAGE = re.compile(r"hf://(datasets|buckets)/[^/]", re.IGNORECASE)
-INSTALL_CLOUD = "pip install 'ngramkit[cloud]'"
+INSTALL_CLOUD = "Run: pip install 'ngramkit[cloud]'"
 PACKAGES = {
     **dict.fromkeys(("s3", "s3a", "gs", "gcs", "http", "https"), INSTALL_CLOUD),
-    "az": "pip install adlfs", "abfs": "pip install adlfs",
+    "az": "Run: pip install adlfs", "abfs": "Run: pip install adlfs",
 }  # fmt: skip
 # Protocols of fsspec that access the local machine.
 LOCAL_PROTOCOLS = {
@@ -104,7 +104,7 @@ def open_storage(url: str, option: str = "") -> tuple[Any, str]:
     if protocol in LOCAL_PROTOCOLS or "::" in url:
         raise UsageError(
             f"cannot open {protocol}://: a URL must name remote storage only",
-            "give the path itself",
+            "Give the path itself.",
             option=option,
         )
     try:
@@ -176,7 +176,7 @@ def require_whole_writes(url: str) -> None:
         return
     hint = "Write to s3://, gs://, az:// or hf://buckets/..."
     if protocol == "hf":
-        hint = "write to a folder, then `ngramkit push` it; or to hf://buckets/USER/NAME/..."
+        hint = "Write to a folder, then `ngramkit push` it; or to hf://buckets/USER/NAME/..."
     raise UsageError(f"cannot write to {url_label(url)}", hint, option="out")
 
 
@@ -210,7 +210,7 @@ class UrlFolder:
                 return None
         if len(raw) > most:
             raise InputError(
-                f"cannot read {self}/{name}: it has more than {most:,} bytes", "check the URL"
+                f"cannot read {self}/{name}: it has more than {most:,} bytes", "Check the URL."
             )
         return raw
 
@@ -242,7 +242,7 @@ class UrlFolder:
                 block = self._range(name, begin, end)
             except FileNotFoundError as error:
                 raise NotAsListedError(
-                    f"cannot read {self}: it lists {name} but does not hold it", "build it again"
+                    f"cannot read {self}: it lists {name} but does not hold it", "Build it again."
                 ) from error
         whole = begin == 0 and len(block) == size  # some web servers ignore ranges
         if len(block) != end - begin and not whole:
@@ -252,7 +252,7 @@ class UrlFolder:
     def _wrong(self, name: str, what: str) -> NotAsListedError:
         return NotAsListedError(
             f"cannot use {self}/{name}: it differs from its manifest ({what})",
-            "build it again, or wait if another process is writing there",
+            "Build it again, or wait if another process is writing there.",
         )
 
     def _range(self, name: str, begin: int, end: int) -> bytes:
@@ -283,7 +283,7 @@ class UrlFolder:
             self.storage.invalidate_cache()
             info = self.storage.info(f"{self.path}/{name}")
         if info.get("size") != size:
-            raise NetworkError(f"cannot upload all of {self}/{name}", "run the same command again")
+            raise NetworkError(f"cannot upload all of {self}/{name}", "Run the same command again.")
         return content_of(info)
 
     def contents(self) -> dict[str, str]:

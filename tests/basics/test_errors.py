@@ -79,8 +79,8 @@ def test_only_the_parameters_that_the_error_names_become_flags():
 
 def test_what_another_program_said_is_quoted_as_it_is(monkeypatch):
     monkeypatch.setattr(errors, "running_flags", lambda: {"out": Flag("--out")})
-    error = UsageError("out is bad: line 2 out 1", "choose another out", option="out")
-    assert errors.in_flags(error) == ("--out is bad: line 2 out 1", "choose another --out")
+    error = UsageError("out is bad: line 2 out 1", "Choose another out.", option="out")
+    assert errors.in_flags(error) == ("--out is bad: line 2 out 1", "Choose another --out.")
 
 
 def test_a_command_says_its_own_flags(tmp_path, monkeypatch):
@@ -108,7 +108,7 @@ def test_hints_fit_the_one_who_reads_them(monkeypatch):
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: "hf_x")
     assert "your own namespace" in translate_hub_error(refused, "them/x").hint
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
-    assert translate_hub_error(refused, "them/x").hint == "run: hf auth login"
+    assert translate_hub_error(refused, "them/x").hint == "Run: hf auth login"
     assert "same command" not in translate_hub_error(ConnectionError(), "a/b", "model").hint
     assert "same command" in translate_hub_error(ConnectionError(), "a/b", "dataset").hint
 
@@ -129,8 +129,8 @@ def test_an_error_holds_no_secret_of_a_url(text, shown):
 
 
 def test_a_traceback_shows_the_hint():
-    error = UsageError("no drafter is called 'rst'", "did you mean rest?")
-    assert traceback.format_exception(error)[-1] == "did you mean rest?\n"
+    error = UsageError("no drafter is called 'rst'", "Did you mean rest?")
+    assert traceback.format_exception(error)[-1] == "Did you mean rest?\n"
     error.hint = "there are: rest"
     assert traceback.format_exception(error)[-1] == "there are: rest\n"
     assert traceback.format_exception(UsageError("no"))[-1].endswith("UsageError: no\n")

@@ -122,14 +122,14 @@ def test_it_asks_on_a_terminal(here, monkeypatch, answer, left):
 def test_nobody_is_asked_through_a_pipe(here):
     done = run_here(["rm", "mine"])
     assert done.code == 2
-    assert "give --yes" in done.err
+    assert "Give --yes." in done.err
     assert Path("artifacts/mine").exists()
 
 
 def test_forgetting_everything_asks_too(here, monkeypatch):
     line = ["history", "forget", "artifacts/past", "--everything"]
     done = run_here(line)
-    assert (done.code, "give --yes" in done.err) == (2, True)
+    assert (done.code, "Give --yes." in done.err) == (2, True)
     assert "forget everything in artifacts/past (1 request, 2 tokens)" in done.err
     monkeypatch.setattr(sys, "stdin", Terminal("no\n"))
     assert run_here(line).code == 1

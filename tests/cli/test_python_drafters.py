@@ -112,7 +112,7 @@ def test_commands_that_take_a_class_check_it_first(package, line):
         ("python:no_such_package:A", "no module named 'no_such_package'"),
         ("python:own_package.none:A", "no module named 'own_package.none'"),
         ("python:own_package.broken:A", "ValueError: half done"),
-        ("python:own_package.drafters:Follower", "did you mean Followers?"),
+        ("python:own_package.drafters:Follower", "Did you mean Followers?"),
         ("python:own_package.drafters:Needs", "drafters:Needs: TypeError: "),
         ("python:own_package.drafters:Half", "lacks start, accept, finish"),
         ("python:own_package.drafters:NUMBER", "must be a drafter or its name, got 3"),

@@ -54,7 +54,7 @@ def die():
 
 
 def refuse():
-    raise InputError("this cannot be read", "fetch it again", option="corpus")
+    raise InputError("this cannot be read", "Fetch it again.", option="corpus")
 
 
 def err():

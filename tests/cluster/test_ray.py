@@ -185,7 +185,7 @@ def test_what_a_task_raises_is_raised_here(cluster):
     with open_executor("ray") as executor:
         with pytest.raises(InputError, match="cannot be read") as error:
             list(executor.run([Task("refuses", "x", slow_tasks.refuse, (), 1 << 20)]))
-        assert (error.value.hint, error.value.option) == ("fetch it again", ("corpus",))
+        assert (error.value.hint, error.value.option) == ("Fetch it again.", ("corpus",))
         with pytest.raises(KeyError, match="a bug"):
             list(executor.run([Task("errs", "x", slow_tasks.err, (), 1 << 20)]))
 

@@ -109,7 +109,7 @@ def test_files_of_other_schemas_are_read_or_named(hub, ngramkit_cli, tmp_path, d
         ending = "jsonl" if how == "lines" else "parquet"
         said, todo = result.err.splitlines()[-2:]
         assert said.startswith(f"error: cannot read train-1.{ending} of acme/unlike-{how}: ")
-        assert todo.startswith("  -> report it to the dataset's owner")
+        assert todo.startswith("  -> Report it to the dataset's owner")
 
 
 def test_bad_requests_say_what_to_do(hub, ngramkit_cli, tmp_path):
@@ -130,17 +130,17 @@ def test_bad_requests_say_what_to_do(hub, ngramkit_cli, tmp_path):
     )
     expected = [
         (4, "gated", "hf auth login"),
-        (3, "the dataset acme/none", "check the id"),
+        (3, "the dataset acme/none", "Check the id"),
         (3, "no documents", ""),
-        (3, "cannot read", "report it"),
+        (3, "cannot read", "Report it"),
         (3, "among the columns", "--column, one of question, answer"),
         (3, "unknown column 'words'", "its columns: text"),
         (3, "unknown split 'validation'", "Choose one of: train"),
         (3, "no such revision", "tree/main"),
         (3, "plain_text", "hf:ID:CONFIG"),
-        (2, "--language", "leave it out"),
+        (2, "--language", "Leave it out."),
         (3, "has no documents", "--licenses"),
-        (3, "the model acme/no-model", "check the id"),
+        (3, "the model acme/no-model", "Check the id"),
     ]
     for result, (code, message, hint) in zip(results, expected, strict=True):
         assert result.code == code, (message, result)

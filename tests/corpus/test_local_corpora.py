@@ -341,7 +341,7 @@ def test_a_column_of_plain_text_is_refused(tmp_path):
 
 
 def test_an_unknown_corpus():
-    with pytest.raises(UsageError, match="did you mean openwebtext"):
+    with pytest.raises(UsageError, match="Did you mean openwebtext"):
         open_corpus("openwebtex")
     with pytest.raises(InputError, match="no file matches"):
         open_corpus("nowhere/*.txt")

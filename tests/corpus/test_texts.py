@@ -178,7 +178,7 @@ def test_names_in_a_list_stay_a_mixture(tmp_path, monkeypatch):
     assert documents(["a.txt", "b.txt"]) == ["the file", "the other"]
     assert documents(iter(["a.txt", "b.txt"])) == ["a.txt", "b.txt"]
     assert documents(["a text", "a.b"]) == ["a text", "a.b"]
-    with pytest.raises(UsageError, match="did you mean python-stdlib"):
+    with pytest.raises(UsageError, match="Did you mean python-stdlib"):
         open_corpus(["pyton-stdlib", "openwebtext"])
     with pytest.raises(UsageError, match="unknown corpus 'a text'") as failure:
         open_corpus(["a.txt", "a text"])
@@ -201,13 +201,21 @@ def test_names_in_a_list_stay_a_mixture(tmp_path, monkeypatch):
         ),
         ({"text": ["a"]}, "corpus must be texts or names, got dict", "'text'"),
         ({"a", "b"}, "corpus must be texts or names, got set", "sorted"),
-        (b"bytes", "corpus must be texts or names, got bytes", "decode"),
+        (b"bytes", "corpus must be texts or names, got bytes", "Decode"),
         (3, "corpus must be texts or names, got int", "a list"),
-        (type("LazyFrame", (), {"columns": ["a"], "collect": 0})(), "LazyFrame", "collect() it"),
-        ([1, 2], "row 0 must be a text or an object, got int", "mend it, or drop it; skip_bad"),
-        (["a", 5], "row 1: it must be a text, got int", "mend it, or drop it; skip_bad"),
-        (["a", b"b"], "row 1: it must be a text, got bytes", "decode it, or drop it; skip_bad"),
-        ([b"a"], "row 0 must be a text or an object, got bytes", "decode it"),
+        (type("LazyFrame", (), {"columns": ["a"], "collect": 0})(), "LazyFrame", "Call collect()"),
+        (
+            [1, 2],
+            "row 0 must be a text or an object, got int",
+            "Mend it, or drop it. Give skip_bad",
+        ),
+        (["a", 5], "row 1: it must be a text, got int", "Mend it, or drop it. Give skip_bad"),
+        (
+            ["a", b"b"],
+            "row 1: it must be a text, got bytes",
+            "Decode it, or drop it. Give skip_bad",
+        ),
+        ([b"a"], "row 0 must be a text or an object, got bytes", "Decode it"),
         ([["a", "b"]], "row 0 must be a text or an object, got list", "skip_bad"),
         (["a", {"text": "b"}], "row 1: it is an object among texts", "skip_bad"),
         ([{"text": "b"}, "a"], "row 1: it must be an object, got str", "skip_bad"),
@@ -216,7 +224,7 @@ def test_names_in_a_list_stay_a_mixture(tmp_path, monkeypatch):
         (
             [{"a": "x"}, {"a": b"y"}],
             "row 1: it must be a text, got bytes",
-            "choose another column, or decode",
+            "Decode it, or drop it. Or choose",
         ),
         (["a", "\ud800"], "row 1 as UTF-8: character 0", "skip_bad"),
         (
@@ -230,7 +238,7 @@ def test_names_in_a_list_stay_a_mixture(tmp_path, monkeypatch):
         (
             pa.array(["a", "b"]).cast(pa.binary()),
             "row 0: it must be a text, got bytes",
-            "decode it",
+            "Decode it",
         ),
         ([], "must name at least one corpus", "Name one"),
         (iter(()), "texts: it has no text", "a new generator"),

@@ -25,10 +25,10 @@ def test_options_are_read_by_what_the_constructor_declares():
     ("text", "message", "hint"),
     [
         ("", "unknown drafter ''", "one of: none, blend"),
-        ("blende", "'blende'", "did you mean blend?"),
+        ("blende", "'blende'", "Did you mean blend?"),
         ("rest:", "rest", "max_match, min_match, continuation"),
         ("rest:deep=1", "'deep' of rest", "one of: max_match"),
-        ("rest:max_matsh=1", "'max_matsh' of rest", "did you mean max_match?"),
+        ("rest:max_matsh=1", "'max_matsh' of rest", "Did you mean max_match?"),
         ("rest:max_match=0", "max_match must be at least 1", ""),
         ("rest:max_match=1e3", "must be a whole number", ""),
         ("rest:max_match=1,max_match=1", "max_match of rest", ""),

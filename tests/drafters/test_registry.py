@@ -31,7 +31,7 @@ def test_none_never_drafts():
 def test_an_unknown_name_suggests_the_nearest():
     with pytest.raises(UsageError, match="cachback") as caught:
         drafter_entry("cachback")
-    assert "did you mean cacheback?" in caught.value.hint
+    assert "Did you mean cacheback?" in caught.value.hint
 
 
 def test_rest_needs_a_datastore_cacheback_nothing():

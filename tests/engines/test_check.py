@@ -135,12 +135,12 @@ def test_a_clock_is_for_the_engine_whose_passes_it_times(built):
         ("{", "not JSON"),
         (
             '{"history": true, "history_by": "salt"}',
-            'cannot use history_by="salt": vllm does not pass it to drafters (use "lora" or "key")',
+            'cannot use history_by="salt": vllm does not pass it to drafters. Use "lora" or "key".',
         ),
-        ('{"datastores": ["/nowhere"]}', "no such artifact: /nowhere (check the path"),
+        ('{"datastores": ["/nowhere"]}', "no such artifact: /nowhere. Check the path"),
         (
             '{"history": "/nowhere", "store": false}',
-            "no such history: /nowhere (check the path",
+            "no such history: /nowhere. Check the path",
         ),
         ('{"history": "/usr"}', "/usr: it exists and is not a history"),
         (
@@ -152,7 +152,7 @@ def test_a_clock_is_for_the_engine_whose_passes_it_times(built):
             '{"frozen_table": "DATASTORE"}',
             "must be a frozen-table, got a datastore",
         ),
-        ('{"drafer": "rest"}', "did you mean drafter?"),
+        ('{"drafer": "rest"}', "Did you mean drafter?"),
     ],
 )
 def test_a_server_tells_a_wrong_configuration_before_its_model_is_loaded(
@@ -659,7 +659,7 @@ def test_passes_cost_what_the_stored_weights_do(tmp_path):
     assert checked(["--dtype", "half"], bits=4) == (four, by)
     with pytest.raises(UsageError, match="unknown dtype 'float33'") as refused:
         checked(["--dtype", "float33"])
-    assert refused.value.hint.startswith("did you mean float32?")
+    assert refused.value.hint.startswith("Did you mean float32?")
     for weights in (tmp_path / "m").glob("*.safetensors"):
         weights.unlink()
     assert checked(bits=4) == (four, by)  # a config is enough

@@ -105,7 +105,7 @@ def vllm_config(tokenizer, **more):
 def test_vllm_compares_when_it_starts(built, models, caplog):
     assert Proposer(vllm_config(models["own"])).enabled
     assert warnings(caplog) == []
-    with pytest.raises(ArtifactError, match="build it with the model's own"):
+    with pytest.raises(ArtifactError, match="Build it with the model's own"):
         Proposer(vllm_config(models["other"]))
     assert Proposer(vllm_config(models["other"], skip_tokenizer_init=True)).enabled
     assert len(warnings(caplog)) == 1

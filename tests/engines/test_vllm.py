@@ -237,7 +237,7 @@ def test_additional_config_configures_it(monkeypatch):
     said = {"drafter": "context", "tokens": 2, "min_probability": 0.01}
     proposer = Proposer(config(ngramkit=said))
     assert proposer.propose([[1]], np.array([20], np.int32), tokens) == [[4, 5]]
-    with pytest.raises(UsageError, match=r"unknown key 'drafer' .*did you mean"):
+    with pytest.raises(UsageError, match=r"unknown key 'drafer' .*Did you mean"):
         Proposer(config(ngramkit={"drafer": "context"}))
     with pytest.raises(ArtifactError):
         Proposer(config(ngramkit={"datastores": ["/nowhere"]}))

@@ -124,4 +124,4 @@ def test_a_gated_set_says_how_to_get_access(hub, ngramkit_cli, tmp_path):
         [*ASKED, "--questions", "speed-bench"], env=hub.environment(tmp_path / "home")
     )
     assert refused.code == 4
-    assert "accept its terms at hf.co/datasets/nvidia/SPEED-Bench" in " ".join(refused.err.split())
+    assert "Accept its terms at hf.co/datasets/nvidia/SPEED-Bench" in " ".join(refused.err.split())

@@ -182,7 +182,7 @@ def test_a_baseline_is_one_of_the_drafters(here):
     words = {"model": "demo", "drafters": ["context", "rest:max_match=6"], "budgets": [4]}
     with pytest.raises(UsageError, match="unknown drafter 'contxt'") as error:
         ngramkit.replay("answers.jsonl", baseline="contxt", **words)
-    assert "did you mean context? Choose one of: context, rest:max_match=6" in error.value.hint
+    assert "Did you mean context? Choose one of: context, rest:max_match=6" in error.value.hint
     found = ngramkit.replay("answers.jsonl", baseline="rest:max-match=6", **words)
     assert [(each.of, each.to) for each in found.ratios()] == [("context", "rest:max_match=6")]
     words["drafters"] = ["context", "recycling"]

@@ -214,5 +214,5 @@ def test_a_damaged_file_ends_in_two_lines(whole, tmp_path):
         said = done.stderr.splitlines()
         assert [line for line in said if not line.startswith(("model: ", "compiling "))] == [
             f"error: {path} is damaged: it ends too early",
-            "  -> download the model again",
+            "  -> Download the model again.",
         ]

@@ -70,7 +70,7 @@ class SpeCache:
                 raise UsageError(
                     f"{name} must be one number, or one for each of {layers} layers, got "
                     f"{len(values)}",
-                    "check the number of layers",
+                    "Check the number of layers.",
                     option="bits" if name == "bits" else (),
                 )
             columns.append(values)
@@ -107,7 +107,7 @@ def require_no_drafts(options: SpeCache, drafter: object) -> None:
     if drafter not in (None, "none") and options.speculative != "drafter":
         raise UsageError(
             "cannot verify drafts with a SpeCache: a drafter may only guess the next token",
-            "leave out the drafter, or add speculative_token=drafter",
+            "Leave out the drafter, or add speculative_token=drafter.",
             option="speculative_token",
         )
 

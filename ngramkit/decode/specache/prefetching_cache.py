@@ -90,7 +90,7 @@ class SpeCacheRun(Cache):
             if len(weights) != len(layer.fetched.positions):
                 raise InputError(
                     "cannot measure hits: this model caches compressed keys",
-                    "leave out measure",
+                    "Leave out measure.",
                 )
             self._measure(index, weights_over(layer.exact_keys()))
         layer.select_heaviest(weights[:, :, -1].flatten(0, 1), self.keeps)
@@ -236,7 +236,7 @@ class SpeCacheLayer(CacheLayerMixin):
                 raise UsageError(
                     f"group must divide {channels}, the channels that the model caches, got "
                     f"{self.options.group}",
-                    f"use {' or '.join(fitting)}" if fitting else "",
+                    f"Use {' or '.join(fitting)}." if fitting else "",
                     option="group",
                 )
         empty = [part[:, :, :0] for part in (key_states, value_states)]

@@ -71,7 +71,7 @@ class SpeCacheVerifier:
             raise InputError(
                 f"cannot use a SpeCache: {config.model_type} has layers without keys and values "
                 f"({', '.join(others)})",
-                "use a model with attention in every layer",
+                "Use a model with attention in every layer.",
             )
         self._model, self._options, self._guesses = model, options, guesses
         self.drafter: Drafter = NoDraft() if guesses is None else guesses  # for the loop
@@ -97,7 +97,7 @@ class SpeCacheVerifier:
                 f"cannot use a SpeCache: {self.run.missing} layers of "
                 f"{self._model.config.model_type} do not attend through transformers' "
                 "attention functions",
-                "leave out the cache option",
+                "Leave out the cache option.",
             )
         return logits
 
