@@ -133,11 +133,11 @@ def read_questions(path: Path, reporter: Reporter = SILENT) -> Questions:
         places = ((f"{path}, question {n}", record) for n, record in enumerate(records, 1))
         return Questions(_require_distinct(places), named.label)
     require_files(path)
-    questions = list(
-        _plain_prompts(path)
-        if reader_suffix(path) == ".txt"
-        else _require_distinct(LogFile(path).objects())
-    )
+    file = LogFile(path)
+    if reader_suffix(path) == ".txt":
+        questions = [Question(n, "all", [text]) for n, (_, text) in enumerate(file.lines(), 1)]
+    else:
+        questions = list(_require_distinct(file.objects()))
     if not questions:
         raise InputError(f"cannot read {path}: it has no questions", "Check the path.")
     return Questions(questions, path.name.split(".")[0])
@@ -149,11 +149,6 @@ def embedded_questions(count: int = EMBEDDED_QUESTIONS) -> Questions:
 
     prompts = demo_prompts(count)
     return Questions((Question(w, "python", [text]) for w, text in prompts), "python-stdlib")
-
-
-def _plain_prompts(path: Path) -> Iterator[Question]:
-    for number, (_, text) in enumerate(LogFile(path).lines(), 1):
-        yield Question(number, "all", [text])
 
 
 def _require_distinct(records: Iterable[tuple[FilePlace | str, Any]]) -> Iterator[Question]:

@@ -24,6 +24,7 @@ from ngramkit.logs.request import (
     LoggedRequest,
     parse_time,
     skip_bad,
+    text_of,
 )
 
 LAST_BYTES = 1 << 16  # of a session, searched for its last time
@@ -52,7 +53,7 @@ def _read_row(
     where: FilePlace, row: Mapping[str, Any], rows: Iterable[Any], copies: Copies
 ) -> Iterator[Found]:
     """Read a session that is a row of a table."""
-    reader = _Reader(str(row.get("session_id") or ""), copies)
+    reader = _Reader(text_of(row, "session_id"), copies)
     for record in rows:
         yield from skip_bad(where, _parse_line(where, record, reader))
     yield from skip_bad(where, reader.end(where))

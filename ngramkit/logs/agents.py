@@ -22,6 +22,7 @@ from ngramkit.logs.request import (
     record_reader,
     require_field,
     skip_bad,
+    text_of,
 )
 
 
@@ -37,7 +38,7 @@ def read_mini_swe_agent(where: FilePlace, body: Any) -> Iterator[LoggedRequest |
     """
     messages = require_field(where, body, "messages", list)
     messages = [m for m in messages if not (isinstance(m, dict) and m.get("role") == "exit")]
-    name = str(body.get("instance_id") or where.path.name.removesuffix(".traj.json"))
+    name = text_of(body, "instance_id") or where.path.name.removesuffix(".traj.json")
     yield from conversation_requests(where, messages, name=name, kind="mini-swe-agent")
 
 
@@ -53,7 +54,7 @@ def read_tau_bench(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]
     if not messages:
         yield "a conversation that failed"
         return
-    name, run = str(body.get("task_id")), str(body.get("trial", ""))
+    name, run = text_of(body, "task_id"), text_of(body, "trial")
     yield from conversation_requests(where, messages, name=name, kind="tau-bench", run=run)
 
 
@@ -127,7 +128,7 @@ def read_openhands(lines: Iterator[Line]) -> Iterator[Found]:
 
 
 def _openhands_history(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
-    trajectory = Trajectory(str(body.get("instance_id", "")))
+    trajectory = Trajectory(text_of(body, "instance_id"))
     for event in require_field(where, body, "history", list):
         yield from trajectory.read(where, event)
 

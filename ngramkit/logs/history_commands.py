@@ -28,7 +28,6 @@ from ngramkit.drafters.base import TokenArray
 from ngramkit.formats.eviction import drop_matching, keep_newest_requests
 from ngramkit.formats.history import History, clear_partials, merge_histories, require_no_other
 from ngramkit.formats.manifest import MANIFEST_FILE
-from ngramkit.formats.request_log import PastRequest
 from ngramkit.logs.agent_sessions import without_earlier_answers
 from ngramkit.logs.read import Files, NewestItems, read_log, with_times
 from ngramkit.logs.request import LoggedRequest
@@ -234,8 +233,5 @@ def history_forget(
         return HistorySize.of(history, *drop_matching(history, lambda request: True))
     tokenizer = load_tokenizer(history.tokenizer.id)
     history.tokenizer.require(tokenizer.record, str(history.path))
-
-    def contains_text(request: PastRequest) -> bool:
-        return str(text) in tokenizer.decode(request.tokens)
-
-    return HistorySize.of(history, *drop_matching(history, contains_text))
+    dropped = drop_matching(history, lambda each: str(text) in tokenizer.decode(each.tokens))
+    return HistorySize.of(history, *dropped)

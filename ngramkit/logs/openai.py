@@ -42,6 +42,7 @@ from ngramkit.logs.request import (
     parse_time,
     response_text,
     skip_bad,
+    text_of,
     token_ids,
 )
 
@@ -165,7 +166,7 @@ def _read_exchange(where: FilePlace, body: Object) -> Iterator[LoggedRequest | s
     tools = request.get("tools")
     if tools is None and isinstance(body.get("kwargs"), dict):
         tools = body["kwargs"].get("tools")
-    name = str(body.get("id", response.get("id", "")))
+    name = text_of(body, "id") or text_of(response, "id")
     kind = str(body.get("category") or ("tools" if tools else PROMPT_KINDS.get(key, "all")))
     time, model = _time_of(body, response), _model_of(body, request, response)
     continued = _continues_last_message(request, response)

@@ -31,6 +31,7 @@ from ngramkit.logs.request import (
     read_messages,
     record_reader,
     require_field,
+    text_of,
     token_ids,
 )
 
@@ -51,8 +52,7 @@ def read_columns(where: FilePlace, body: Mapping[str, Any]) -> Iterator[LoggedRe
     if is_from_cache(body):
         yield FROM_CACHE
         return
-    name = str(next((body[key] for key in NAME_COLUMNS if key in body), ""))
-    kind = str(next((body[key] for key in KIND_COLUMNS if key in body), "all"))
+    name, kind = text_of(body, *NAME_COLUMNS), text_of(body, *KIND_COLUMNS) or "all"
     conversation = next((key for key in CONVERSATION_KEYS if key in body), None)
     if "prompt" in body and "output" in body:
         yield _make_request(where, body, body.get, name, kind)

@@ -139,6 +139,11 @@ def require_field(where: FilePlace, body: Any, key: str, kind: type) -> Any:
     return body[key]
 
 
+def text_of(body: Mapping[str, Any], *keys: str) -> str:
+    """Return the first value of `keys` that is not null as a text; "" without one."""
+    return next((str(body[key]) for key in keys if body.get(key) is not None), "")
+
+
 def token_ids(value: Any) -> TokenArray | None:
     """Return a list of non-negative integers as int32[n]; None for anything else."""
     if not isinstance(value, list) or not all(type(n) is int for n in value):

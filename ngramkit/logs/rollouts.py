@@ -33,6 +33,7 @@ from ngramkit.logs.request import (
     record_reader,
     require_field,
     skip_bad,
+    text_of,
     token_ids,
 )
 
@@ -88,7 +89,7 @@ def read_verl(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
         yield NO_TEXT
         return
     kind = body.get("data_source")
-    kind, run = kind if isinstance(kind, str) else "verl", str(body.get("step", ""))
+    kind, run = kind if isinstance(kind, str) else "verl", text_of(body, "step")
     yield LoggedRequest(prompt, output, kind=kind, run=run)
 
 
@@ -108,7 +109,7 @@ def read_nemo_rl(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
 
     Source: NVIDIA-NeMo/RL@ddbdb1e nemo_rl/algorithms/grpo.py.
     """
-    run, name = training_step(where.path), str(body.get("idx", ""))
+    run, name = training_step(where.path), text_of(body, "idx")
     ids, mask, content, length = (
         value[0] if isinstance(value, list) and len(value) == 1 else value
         for value in map(body.get, ("token_ids", "token_loss_mask", "content", "input_lengths"))
@@ -178,7 +179,7 @@ def read_prime_rl(lines: Iterator[Line]) -> Iterator[Found]:
             yield from skip_bad(where, _requests_of_call(where, body, call, turn))
         traces = body["traces"] if isinstance(body.get("traces"), list) else [body]
         for trace in filter(_is_trace, traces):
-            name = str(trace.get("id", ""))
+            name = text_of(trace, "id")
             if name and name in seen:
                 yield SkippedRecord(where, "a trace that another stream holds too")
                 continue
@@ -230,7 +231,7 @@ def _requests_of_trace(
     where: FilePlace, trace: Mapping[str, Any], name: str
 ) -> Iterator[LoggedRequest | str]:
     task, timing, nodes = trace["task"], trace.get("timing"), trace["nodes"]
-    kind = str(task.get("type", "prime-rl")) if isinstance(task, dict) else "prime-rl"
+    kind = (text_of(task, "type") if isinstance(task, dict) else "") or "prime-rl"
     start = timing.get("start") if isinstance(timing, dict) else None
     turn = copied = 0
     branches: dict[int, Branch] = {}  # number of the last node -> branch
@@ -279,8 +280,8 @@ def _path_from_root(nodes: list[Any], number: int) -> list[Any]:
 def _requests_of_call(
     where: FilePlace, body: Mapping[str, Any], call: Mapping[str, Any], turn: int
 ) -> Iterator[LoggedRequest | str]:
-    name, run = str(body.get("example_id", "")), training_step(where.path)
-    kind = str(body.get("task") or body.get("env_id") or "prime-rl")
+    name, run = text_of(body, "example_id"), training_step(where.path)
+    kind = text_of(body, "task") or text_of(body, "env_id") or "prime-rl"
     tokens = call.get("tokens")
     if isinstance(tokens, dict):
         prompt = token_ids(tokens.get("prompt_ids"))
@@ -347,7 +348,7 @@ def read_slime(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
     """
     if not isinstance(body, dict):
         raise BadRecordError("a sample must be an object", HOW_TO_CONVERT)
-    name, run = str(body.get("index", "")), training_step(where.path)
+    name, run = text_of(body, "index"), training_step(where.path)
     prompt, response = body.get("prompt"), body.get("response")
     ids, own = token_ids(body.get("tokens")), token_ids(body.get("loss_mask"))
     length = body.get("response_length")

@@ -26,6 +26,7 @@ from ngramkit.logs.request import (
     parse_time,
     record_reader,
     skip_bad,
+    text_of,
     token_ids,
 )
 
@@ -201,7 +202,7 @@ def _sglang_json(body: Any) -> LoggedRequest | str:
     meta = answered.get("meta_info")
     reason = meta.get("finish_reason") if isinstance(meta, dict) else None
     return LoggedRequest(
-        prompt, output, str(body.get("rid", "")),
+        prompt, output, text_of(body, "rid"),
         time=parse_time(body.get("timestamp")), finished=not is_cut_off(reason),
     )  # fmt: skip
 

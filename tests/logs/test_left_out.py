@@ -353,6 +353,18 @@ def test_times_in_any_unit(tmp_path, number):
     assert [request.prompt for request in requests] == ["q1", "q2", "q3"]
 
 
+def test_a_null_name_is_no_name(tmp_path):
+    rows = [{"id": None, "category": None, "prompt": f"q{i}", "output": "a"} for i in (1, 2)]
+    requests, _ = read(write(tmp_path / "a.jsonl", *rows))
+    assert [(each.name, each.kind) for each in requests] == [("", "all")] * 2
+    said = {"parent": 0, "sampled": True, "message": {"role": "assistant", "content": "a"}}
+    nodes = [{"message": {"role": "user", "content": "q"}}, said]
+    traces = [{"id": None, "task": {"type": None}, "nodes": nodes}] * 2
+    requests, notes = read(write(tmp_path / "traces.jsonl", *traces))
+    assert [(each.name, each.kind) for each in requests] == [("", "prime-rl")] * 2
+    assert "another stream" not in notes
+
+
 def test_numbers_that_are_none_are_counted(tmp_path):
     rows = [
         {"prompt": "q", "output": "a", "time": time, "turn": turn}
