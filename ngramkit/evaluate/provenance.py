@@ -179,7 +179,8 @@ SINGULAR = {"drafters": "drafter", "datastores": "datastore"}
 def command_line(command: str, words: Mapping[str, Any]) -> str | None:
     """Return the line that says `words`, {parameter: value}; None if a value is an object.
 
-    True and False are switches, None is left out, a list repeats its option.
+    True and False are switches, None is left out, a list repeats its option, and a mapping becomes
+    FIELD=VALUE,...
 
     >>> command_line("replay", {"answers": ["a b.jsonl"], "chain": True, "store": False})
     "ngramkit replay --answers 'a b.jsonl' --chain --no-store"
@@ -190,6 +191,8 @@ def command_line(command: str, words: Mapping[str, Any]) -> str | None:
         if isinstance(value, bool):
             line.append(flag if value else f"--no-{flag[2:]}")
             continue
+        if isinstance(value, Mapping):
+            value = ",".join(f"{field}={each}" for field, each in value.items()) or None
         listed = value if isinstance(value, list | tuple) else [value]
         for each in listed:
             if each is None:

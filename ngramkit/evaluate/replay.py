@@ -260,10 +260,7 @@ def _provenance_of_call(
     choices: Sequence[DrafterChoice],
 ) -> Provenance:
     """Return the provenance of the call with the parameters `given`; `words`: resolved ones."""
-    said = given_words(replay, given, ("model", "budgets", "columns", "where", "keep_state"))
-    for name in ("columns", "where"):
-        if given[name]:
-            said[name] = ",".join(f"{field}={value}" for field, value in given[name].items())
+    said = given_words(replay, given, ("model", "budgets", "keep_state"))
     if given["model"] is not None or given["evidence"] is None:
         named = isinstance(given["model"], str | Path)
         said["model"] = given["model"] if named else tokenizer.id
