@@ -219,6 +219,22 @@ def require_config(config: Any) -> None:
         )
 
 
+def config_for(
+    engine: str, drafts: str, given: DraftConfig | None = None, default: DraftConfig | None = None
+) -> DraftConfig:
+    """Return `given`, else that of NGRAMKIT_DRAFT, else `default`.
+
+    Keys without effect on `drafts`, as the log calls them, are logged. Raises TypeError for other
+    types, and as `DraftConfig.read` and `refuse_keys_of_other_engines`.
+    """
+    if given is None:
+        given = DraftConfig.from_environment() or default or DraftConfig()
+    require_config(given)
+    given.refuse_keys_of_other_engines(engine)
+    given.log_unused(ENGINES[engine].unused, drafts)
+    return given
+
+
 def existing_history(config: DraftConfig) -> History | None:
     """Return the one history that an engine's requests draft from, if it exists.
 

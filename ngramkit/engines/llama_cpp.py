@@ -36,10 +36,9 @@ from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.batch import EXIT_PRIORITY, Asked, BatchDrafter
 from ngramkit.engines.config import (
     CONFIG_VARIABLE,
-    ENGINES,
     DraftConfig,
+    config_for,
     existing_history,
-    require_config,
 )
 from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.llama_grammar import LlamaGrammar
@@ -73,11 +72,8 @@ class Drafter:
         vocabulary: int | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
-        if config is None:
-            config = DraftConfig.from_environment() or DraftConfig(sessions=MAX_SESSIONS)
-        require_config(config)
-        config.refuse_keys_of_other_engines("llama-cpp")
-        config.log_unused(ENGINES["llama-cpp"].unused, "chains in llama-cpp-python")
+        default = DraftConfig(sessions=MAX_SESSIONS)
+        config = config_for("llama-cpp", "chains in llama-cpp-python", config, default)
         if not _has_artifacts(config):
             hint = f"Give vocabulary=llama.n_vocab(), or name artifacts in {CONFIG_VARIABLE}."
             vocabulary = config.require_vocabulary(vocabulary, hint)

@@ -28,7 +28,7 @@ from ngramkit.budget.model_size import model_size, served_config
 from ngramkit.budget.pass_times import PassTimes, pass_times
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import Asked, BatchDrafter
-from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig
+from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig, config_for
 from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.remembered_requests import Departures, joined_history
@@ -55,9 +55,7 @@ class NgramCorpus:
     def __init__(
         self, *, draft_token_num: int = 8, max_bfs_breadth: int = 8, **others: Any
     ) -> None:
-        config = DraftConfig.from_environment() or DraftConfig()
-        config.refuse_keys_of_other_engines("sglang")
-        config.log_unused(ENGINES["sglang"].unused, "drafts in SGLang")
+        config = config_for("sglang", "drafts in SGLang")
         server = _server_facts(config)
         hint = f'Add "vocabulary" to {CONFIG_VARIABLE}: the vocab_size of the model\'s config.json.'
         vocabulary = config.require_vocabulary(server.vocabulary, hint)

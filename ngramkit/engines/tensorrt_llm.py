@@ -21,7 +21,7 @@ import numpy as np
 from ngramkit.basics.errors import UsageError, require_between
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.engines.batch import Asked, BatchDrafter
-from ngramkit.engines.config import ENGINES, DraftConfig, require_config
+from ngramkit.engines.config import DraftConfig, config_for
 from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.remembered_requests import Departures, joined_history
 from ngramkit.engines.request_parameters import tenant_of_request
@@ -57,11 +57,7 @@ def make_drafter(
     require_between("max_draft_len", max_draft_len, 1, MAX_CHAIN_TOKENS)
     options = {"max_concurrency": max_concurrency, "draft_len_schedule": draft_len_schedule}
     given = {name: value for name, value in options.items() if value is not None}
-    if config is None:
-        config = DraftConfig.from_environment() or DraftConfig()
-    require_config(config)
-    config.refuse_keys_of_other_engines("tensorrt-llm")
-    config.log_unused(ENGINES["tensorrt-llm"].unused, "chains in TensorRT-LLM")
+    config = config_for("tensorrt-llm", "chains in TensorRT-LLM", config)
     return _drafter_class()(max_draft_len, config, vocabulary, tokenizer, given)
 
 
