@@ -26,18 +26,10 @@ class HostRow(LiveContext):
         return self.tokens[self.prompt :]
 
 
-class HostRows:
+class HostRows(dict[str, HostRow]):
     """Rows by request id."""
 
-    def __init__(self) -> None:
-        self._rows: dict[str, HostRow] = {}
-        self.resynced = 0  # rows whose length differed from the engine's
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def get(self, name: str) -> HostRow | None:
-        return self._rows.get(name)
+    resynced = 0  # rows whose length differed from the engine's
 
     def begin(
         self, name: str, tokens: TokenArray, prompt: int, *, hidden: int = 0, request: Any = None
@@ -47,13 +39,12 @@ class HostRows:
         `prompt` and `hidden`: how many of `tokens` are the prompt, and how many of these hold no
         ids. The row keeps a copy.
         """
-        row = HostRow(tokens[hidden:], max(prompt - hidden, 0), hidden, request)
-        self._rows[name] = row
+        row = self[name] = HostRow(tokens[hidden:], max(prompt - hidden, 0), hidden, request)
         return row
 
     def extend(self, name: str, total: int, new: TokenArray) -> HostRow | None:
         """Append what a step wrote; None unless hidden and other tokens are `total` then."""
-        row = self._rows.get(name)
+        row = self.get(name)
         if row is None or row.hidden + row.length + len(new) != total:
             return None
         row.append(new)
@@ -62,22 +53,12 @@ class HostRows:
     def resync(self, name: str, tokens: TokenArray, prompt: int) -> HostRow:
         """Replace all tokens of a row that `extend` refused by the engine's."""
         self.resynced += 1
-        row = self._rows.get(name)
+        row = self.get(name)
         if row is None:
             return self.begin(name, tokens, prompt)
         return self.begin(name, tokens, prompt, hidden=row.hidden, request=row.request)
 
-    def remove(self, name: str) -> HostRow | None:
-        """Remove a request that has ended or was preempted; None if it is unknown."""
-        return self._rows.pop(name, None)
-
-    def finish_all(self) -> list[tuple[str, HostRow]]:
-        """Remove and return all requests, in the order of their ids."""
-        rows = sorted(self._rows.items())
-        self._rows.clear()
-        return rows
-
     def prune(self, known: Container[str]) -> None:
         """Drop rows of requests that the engine no longer has."""
-        for name in [name for name in self._rows if name not in known]:
-            del self._rows[name]
+        for name in [name for name in self if name not in known]:
+            del self[name]

@@ -99,12 +99,12 @@ class RunningRequests:
         self.batch.sessions.rewrite(new.req_id)
 
     def preempt(self, name: str) -> None:
-        self.rows.remove(name)
+        self.rows.pop(name, None)
         self.texts.drop(name)
 
     def finish(self, name: str) -> None:
         """Forget a request that has finished or was aborted, and remember what it finished."""
-        row = self.rows.remove(name)
+        row = self.rows.pop(name, None)
         self.batch.sessions.end(name)
         self.texts.drop(name)
         if row is not None:
@@ -261,7 +261,7 @@ def remember_unless_aborted(
 
 def _finish_ended(rows: HostRows, batch: BatchDrafter) -> None:
     """Remember the last requests, whose ends vLLM would have shown in the next step."""
-    for name, row in rows.finish_all():
+    for name, row in sorted(rows.items()):
         remember_unless_aborted(batch, name, row, proven=True)
 
 

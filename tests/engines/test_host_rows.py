@@ -77,7 +77,7 @@ def test_rows_are_those_of_a_naive_twin(events):
         else:
             (name,) = said
             facts, text = twin.facts.get(name), twin.remove(name)
-            row = rows.remove(name)
+            row = rows.pop(name, None)
             assert (row is None) == (text is None)
             if row is not None:
                 assert row.tokens.tolist() == text[facts[1] :]
@@ -92,9 +92,6 @@ def test_rows_are_those_of_a_naive_twin(events):
                 prompt, hidden = twin.facts[name]
                 assert row.tokens.tolist() == text[hidden:]
                 assert row.output.tolist() == text[max(prompt, hidden) :]
-    left = rows.finish_all()
-    assert [name for name, _ in left] == sorted(twin.texts)
-    assert len(rows) == 0
 
 
 def test_a_row_keeps_a_copy_and_what_the_adapter_knows():
