@@ -37,7 +37,7 @@ from ngramkit.kernels.blend.evidence import (
     new_evidence,
 )
 from ngramkit.kernels.blend.references import new_edits
-from ngramkit.kernels.blend.sources import BlendSources, Place, new_place
+from ngramkit.kernels.blend.sources import BlendSources, new_place
 from ngramkit.kernels.blend.tree import EXTEND, LEARN, NODES, REWIND, Tree, new_tree, run_jobs
 from ngramkit.kernels.blend.weighting import Weights, new_history, new_scratch
 from ngramkit.kernels.packed_arguments import Packed
@@ -178,7 +178,7 @@ class BlendRequest:
         self._shared = shared
         self.past = past
         self.tables: PastTables | None = None
-        self.live = shared.live.of_same_type(new_live(shared.vocabulary, room))
+        self.live = shared.live.replace(**new_live(shared.vocabulary, room)._asdict())
         self.evidence: Packed | None = None  # its own table, once evidence is given
         self.references = NO_REFERENCES
         self.edits: Array | None = None  # once there are references
@@ -189,8 +189,8 @@ class BlendRequest:
         self.trust: Trust = trust.view(np.float64)
         self._begun = self.trust[shared.same].copy()  # initial trust in that answer
         self._copied = places.reshape(PLACES, COLUMNS)
-        place = Place(*(part.copy() for part in shared.place.parts))._replace(copied=self._copied)
-        self._place = shared.place.of_same_type(place)
+        place = {name: part.copy() for name, part in shared.place.parts._asdict().items()}
+        self._place = shared.place.replace(**{**place, "copied": self._copied})
         self.place = self._place.address
         self.bound: dict[Workspace, Packed] = {}  # its sources, by workspace
         self._checkpoints = np.empty((MAX_CHECKPOINTS, len(self._learnt)), np.int64)  # a ring
@@ -234,7 +234,7 @@ class BlendRequest:
         begin, end = self.size, self.size + len(tokens)
         if end > len(self.live.parts.tokens):
             live = grown_context(self.live.parts, end + max(MIN_SPARE_TOKENS, end // 4))
-            self.live = self._shared.live.of_same_type(live)
+            self.live = self._shared.live.replace(**live._asdict())
             self.bound.clear()
         self.live.parts.tokens[begin:end] = tokens
         self.size = end
@@ -419,13 +419,10 @@ class Workspace:
 
     def bind(self, request: BlendRequest) -> Packed:
         """Return the workspace's sources with the request's arrays, until these are replaced."""
-        sources = request.bound.get(self)
-        if sources is None:
-            sources = request.bound[self] = self.sources.copy()
-            sources.put("live", request.live)
+        if self not in request.bound:
+            parts: dict[str, Any] = {"live": request.live}
             if request.edits is not None:
-                sources.point("references", request.references.table)
-                sources.point("edits", request.edits)
+                parts |= {"references": request.references.table, "edits": request.edits}
             inside = dict(self.sources.inside)
             if request.evidence is not None:
                 inside["evidence"] = request.evidence
@@ -433,10 +430,10 @@ class Workspace:
                 inside |= zip(PAST_TRUST, map(self._packed, request.tables.origins), strict=True)
             trusts = np.split(request.trust, self._shared.trust_ends[:-1])
             for name, trust in zip(TRUST_ARRAYS, trusts, strict=True):
-                part = inside[name].copy()
-                part.point("trust", trust.reshape(part.parts.trust.shape))
-                sources.put(name, part)
-        return sources
+                shape = inside[name].parts.trust.shape
+                parts[name] = inside[name].replace(trust=trust.reshape(shape))
+            request.bound[self] = self.sources.replace(**parts)
+        return request.bound[self]
 
     def _packed(self, origin: PastTable) -> Packed:
         if origin not in self._pasts:

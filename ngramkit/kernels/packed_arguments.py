@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from copy import copy
 from functools import cache, reduce
 from typing import Any, cast
 
@@ -102,44 +101,32 @@ class Packed:
         self.address = int(self._block.ctypes.data)
         self._numba_type_ = _type_of(type(parts).__name__, tuple(fields))
 
-    def of_same_type(self, parts: Any) -> Packed:
-        """Pack a NamedTuple of arrays; raise ValueError unless it has the same types."""
-        packed = object.__new__(Packed)
-        packed.parts, packed.inside, packed._numba_type_ = parts, {}, self._numba_type_
-        packed._block = np.empty_like(self._block)
-        packed.address = int(packed._block.ctypes.data)
-        for name, value in zip(parts._fields, parts, strict=True):
-            packed.point(name, value)
-        return packed
-
-    def point(self, name: str, value: Any) -> None:
-        """Set `name` to `value`, which the caller keeps alive; `parts` does not change.
+    def replace(self, **parts: Any) -> Packed:
+        """Return a block with other parts: arrays, or blocks of inner NamedTuples.
 
         Raises ValueError for another type or layout.
         """
-        kind, word = self._numba_type_.fields[name]
-        interface = value.__array_interface__
-        if (value.ndim, interface["typestr"]) != (kind.ndim, TYPESTR[kind.dtype]):
-            raise ValueError(f"{name} has another type")
-        if not value.flags.c_contiguous:
-            raise ValueError(f"{name} is not contiguous")
-        self._block[word] = interface["data"][0]
-        self._block[word + 1 : word + 1 + value.ndim] = value.shape
-
-    def copy(self) -> Packed:
-        """Return a copy that `point` and `put` change independently."""
-        packed = copy(self)
-        packed._block, packed.inside = self._block.copy(), dict(self.inside)
+        packed = object.__new__(Packed)
+        packed._numba_type_, packed.inside = self._numba_type_, dict(self.inside)
+        packed._block = self._block.copy()
         packed.address = packed._block.__array_interface__["data"][0]
+        for name, value in parts.items():
+            kind, word = self._numba_type_.fields[name]
+            if isinstance(value, Packed):
+                if value._numba_type_ != kind:
+                    raise ValueError(f"{name} has another type")
+                packed.inside[name], parts[name] = value, value.parts
+                packed._block[word] = value.address
+                continue
+            interface = value.__array_interface__
+            if (value.ndim, interface["typestr"]) != (kind.ndim, TYPESTR[kind.dtype]):
+                raise ValueError(f"{name} has another type")
+            if not value.flags.c_contiguous:
+                raise ValueError(f"{name} is not contiguous")
+            packed._block[word] = interface["data"][0]
+            packed._block[word + 1 : word + 1 + value.ndim] = value.shape
+        packed.parts = self.parts._replace(**parts)
         return packed
-
-    def put(self, name: str, packed: Packed) -> None:
-        """Set `name` to a NamedTuple of the same type, else raise ValueError."""
-        kind, word = self._numba_type_.fields[name]
-        if packed._numba_type_ != kind:
-            raise ValueError(f"{name} has another type")
-        self.inside[name] = packed
-        self._block[word] = packed.address
 
 
 @_intrinsic
