@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from ngramkit.drafters.base import TokenArray
+    from ngramkit.evaluate.records import Record
     from ngramkit.formats.datastore import Datastore
     from ngramkit.formats.frozen_table import FrozenTable
     from ngramkit.formats.tokens import TokenStore
@@ -92,6 +94,20 @@ def categories(count: int) -> list[str]:
     path = given("records.npz")
     arrays = None if path is None else np.load(path)
     return ["python" if arrays is None else str(arrays[f"c{i}"]) for i in range(count)]
+
+
+def steps_by_nodes(
+    makers: Mapping[str, Callable[[], Any]], records: Sequence[Record], budgets: Iterable[int]
+) -> dict[str, dict[str, float]]:
+    """Return {drafter: {draft nodes: tokens/step}} of a replay of records; print each."""
+    from ngramkit.evaluate.replay_loop import replay_drafter
+
+    steps: dict[str, dict[str, float]] = {name: {} for name in makers}
+    for budget, (name, make) in product(budgets, makers.items()):
+        found = replay_drafter(name, make, records, budget).total.tokens_per_step
+        steps[name][str(budget)] = round(found, 4)
+        print(f"{name}, {budget} nodes: {found:.3f}", flush=True)
+    return steps
 
 
 def draft_times(

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import markdown
+from benchmarks._data import steps_by_nodes
 from benchmarks._figures import draw_steps, provenance, read_figures, write_figures
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER, RUNS_FILE, Runs
@@ -211,18 +212,11 @@ def _of_generate(runs: Runs, drafter: str, done: set[str]) -> list[float | None]
 def replayed(data: Path, work: Path, runs: Runs, done: set[str]) -> dict[str, dict[str, float]]:
     """Return tokens/step by budget on the answers that were written without drafts."""
     from ngramkit.decode.load import load_model
-    from ngramkit.evaluate.replay_loop import replay_drafter
 
     model = load_model(MODEL)
     asked = [question for question in in_turns(data / QUESTIONS) if str(question.id) in done]
     records = bench_of(model, asked).records(runs, BASELINE_DRAFTER)
-    steps: dict[str, dict[str, float]] = {}
-    for name, make in makers(model, work).items():
-        for budget in BUDGETS:
-            found = replay_drafter(name, make, records, budget)
-            steps.setdefault(name, {})[str(budget)] = round(found.total.tokens_per_step, 4)
-            print(f"{name}, {budget} nodes: {found.total.tokens_per_step:.3f}", flush=True)
-    return steps
+    return steps_by_nodes(makers(model, work), records, BUDGETS)
 
 
 def bench_of(model: LanguageModel, asked: Sequence[Question]) -> Bench:

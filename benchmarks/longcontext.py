@@ -203,10 +203,15 @@ def _figures(readings: Mapping[str, Reading]) -> dict[str, Any]:
 
 def publish(found: Mapping[str, FindingList]) -> None:
     """Write the figures, and docs/needles.svg."""
-    from benchmarks.needle import plot
+    from benchmarks.needle import cells, means, plot
 
-    figures = {part: _mean(each) for part, each in found.items() if part != "needles"}
-    needles = _cells(found["needles"])
+    averaged = ("exact", "loss", "held", "found")
+    figures = {
+        part: {"texts": len(each), **means(each, averaged)} if each else {}
+        for part, each in found.items()
+        if part != "needles"
+    }
+    needles = cells(found["needles"], ("exact", "loss", "held"))
     write_figures("longcontext", COMMAND, {"needles": needles, **figures})
     if needles:
         plot(needles, DOCS / "needles.svg")
@@ -288,48 +293,6 @@ TABLES: dict[str, Callable[[Any], str]] = {
     "guesses": ways_table,
     "layers": ways_table,
 }
-
-
-def _cells(found: FindingList) -> FindingList:
-    """Return, per length and depth, the share of needles written exactly and the loss, by cache."""
-    cells = []
-    for length, depth in sorted({(each["length"], each["depth"]) for each in found}):
-        own = [e for e in found if (e["length"], e["depth"]) == (length, depth)]
-        names = own[0]["exact"]
-        cells.append(
-            {
-                "length": length,
-                "depth": depth,
-                "needles": len(own),
-                "exact": {n: float(np.mean([e["exact"][n] for e in own])) for n in names},
-                "loss": {n: round(float(np.mean([e["loss"][n] for e in own])), 4) for n in names},
-                "held": {
-                    n: np.mean([e["held"][n] for e in own], axis=0).round(4).tolist()
-                    for n in own[0]["held"]
-                },
-            }
-        )
-    return cells
-
-
-def _mean(found: FindingList) -> dict[str, Any]:
-    """Average the loss over texts, and per layer the shares of mass and of top-k."""
-    if not found:
-        return {}
-    names = found[0]["loss"]
-    exact = {n: float(np.mean([each["exact"][n] for each in found])) for n in found[0]["exact"]}
-    return {
-        "texts": len(found),
-        "exact": exact,
-        "loss": {n: round(float(np.mean([each["loss"][n] for each in found])), 4) for n in names},
-        **{
-            kind: {
-                n: np.mean([each[kind][n] for each in found], axis=0).round(4).tolist()
-                for n in found[0][kind]
-            }
-            for kind in ("held", "found")
-        },
-    }
 
 
 if __name__ == "__main__":

@@ -124,7 +124,8 @@ def measure(arguments: argparse.Namespace) -> None:
         print(f"{needle.length:,} tokens, depth {needle.depth:.0%}: {', '.join(shown)}", flush=True)
     print(summary(readings))
     if arguments.plot is not None:
-        plot(cells(readings), arguments.plot)
+        found = [finding(*each) for each in readings]
+        plot(cells(found, ("exact", "loss")), arguments.plot)
 
 
 def needles(
@@ -250,20 +251,33 @@ def summary(readings: Sequence[tuple[Needle, Mapping[str, Reading]]]) -> str:
     return "\n".join(lines)
 
 
-def cells(readings: Sequence[tuple[Needle, Mapping[str, Reading]]]) -> list[dict[str, Any]]:
-    """Return, per length and depth, the share of needles written exactly and the mean loss."""
-    groups: dict[tuple[int, float], list[Mapping[str, Reading]]] = {}
-    for needle, each in readings:
-        groups.setdefault((needle.length, needle.depth), []).append(each)
+def finding(needle: Needle, readings: Mapping[str, Reading]) -> dict[str, Any]:
+    """Return whether each cache lets a needle be written exactly, and its loss."""
+    exact = {name: each.exact for name, each in readings.items()}
+    loss = {name: each.loss for name, each in readings.items()}
+    return {"length": needle.length, "depth": needle.depth, "exact": exact, "loss": loss}
+
+
+def cells(found: Sequence[Mapping[str, Any]], figures: Sequence[str]) -> list[dict[str, Any]]:
+    """Return, per length and depth, the number of findings and the means of their figures."""
+    groups: dict[tuple[int, float], list[Mapping[str, Any]]] = {}
+    for each in found:
+        groups.setdefault((each["length"], each["depth"]), []).append(each)
     return [
-        {
-            "length": length,
-            "depth": depth,
-            "exact": {n: float(np.mean([r[n].exact for r in group])) for n in group[0]},
-            "loss": {n: float(np.mean([r[n].loss for r in group])) for n in group[0]},
-        }
+        {"length": length, "depth": depth, "needles": len(group), **means(group, figures)}
         for (length, depth), group in sorted(groups.items())
     ]
+
+
+def means(found: Sequence[Mapping[str, Any]], figures: Sequence[str]) -> dict[str, Any]:
+    """Average each figure, a number or a list for each cache, over findings."""
+    return {
+        figure: {
+            name: np.mean([each[figure][name] for each in found], axis=0).round(4).tolist()
+            for name in found[0][figure]
+        }
+        for figure in figures
+    }
 
 
 def plot(grid: Sequence[Mapping[str, Any]], path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import markdown
+from benchmarks._data import steps_by_nodes
 from benchmarks._figures import draw_steps, provenance, read_figures, write_figures
 
 QUESTIONS, ANSWERS = "mt_bench_questions.jsonl", "mt_bench_answers_vicuna-7b-v1.5.jsonl"
@@ -52,7 +53,6 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
     import ngramkit
     from ngramkit.corpus.tokenizer import load_tokenizer
     from ngramkit.evaluate.records import Record, read_records
-    from ngramkit.evaluate.replay_loop import replay_drafter
     from research.union import Union
 
     data, datastore, frozen = options.data, options.datastore, options.frozen
@@ -74,18 +74,11 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
         "union of four": lambda: Union([make() for make in others.values()]),
         **others,
     }
-    steps: dict[str, dict[str, float]] = {}
-    for name, make in makers.items():
-        for budget in BUDGETS:
-            found = replay_drafter(name, make, turns, budget)
-            steps.setdefault(name, {})[str(budget)] = round(found.total.tokens_per_step, 4)
-            tokens = found.total.tokens
-            print(f"{name}, {budget} nodes: {found.total.tokens_per_step:.3f}", flush=True)
     return {
-        "tokens": tokens,
+        "tokens": sum(max(len(turn.answer) - 1, 0) for record in turns for turn in record.turns),
         "datastore_bytes": ngramkit.open_artifact(datastore).manifest.bytes,
         "frozen_bytes": ngramkit.open_artifact(frozen).manifest.bytes,
-        "steps": steps,
+        "steps": steps_by_nodes(makers, turns, BUDGETS),
     }
 
 

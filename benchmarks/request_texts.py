@@ -34,6 +34,7 @@ from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.tool_templates import call_templates
 
+COMMAND = "python -m benchmarks.request_texts"
 K = 8
 HEAD = (
     "drafted", "requests", "tokens", "steps without the reference", "with it",
@@ -140,6 +141,21 @@ def tool_rows(file: Path, tokenizer: Any, limit: int | None) -> Iterator[list[st
         ]  # fmt: skip
 
 
+def edit_rows(file: Path, tokenizer: Any, limit: int | None) -> Iterator[list[str]]:
+    edits = list(read_edits(file, tokenizer))[:limit]
+    tokens = sum(len(edit.answer) - 1 for edit in edits)
+    for name, everything in (("all", True), ("as many as pay", False)):
+        without, with_it = (
+            replay(edits, tokenizer.record.vocabulary, given=given, everything=everything)
+            for given in (False, True)
+        )
+        yield [
+            name, f"{len(edits):,}", f"{tokens:,}", f"{without.steps:,}", f"{with_it.steps:,}",
+            f"{with_it.steps / tokens:.2f}", f"{with_it.steps / without.steps:.2f}",
+            f"{100 * with_it.accepted / max(with_it.drafted, 1):.0f} %",
+        ]  # fmt: skip
+
+
 def replay(edits: Iterable[Edit], vocabulary: int, *, given: bool, everything: bool) -> Count:
     """Write all answers; return the steps after the first token of each."""
     config = DraftConfig(threads=1, log_steps=0, pause=not everything)
@@ -162,38 +178,21 @@ def replay(edits: Iterable[Edit], vocabulary: int, *, given: bool, everything: b
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.request_texts", description=__doc__)
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--model", required=True, help="whose tokenizer: a name or a folder")
     parser.add_argument("--limit", type=int, help="only the first requests")
     parser.add_argument("--tools", action="store_true", help="templates of tools")
     parser.add_argument("--write", action="store_true", help="keep the table")
     options = parser.parse_args()
-    tokenizer = load_tokenizer(options.model)
+    name, rows_of, command, head = "request_texts", edit_rows, COMMAND, list(HEAD)
     if options.tools:
-        cells = list(tool_rows(options.file, tokenizer, options.limit))
-        print(markdown(TOOLS_HEAD, cells))
-        if options.write:
-            command = "python -m benchmarks.request_texts --tools --write"
-            write_figures("request_tools", command, {"head": TOOLS_HEAD, "rows": cells})
-        return 0
-    edits = list(read_edits(options.file, tokenizer))[: options.limit]
-    tokens = sum(len(edit.answer) - 1 for edit in edits)
-    cells = []
-    for name, everything in (("all", True), ("as many as pay", False)):
-        without, with_it = (
-            replay(edits, tokenizer.record.vocabulary, given=given, everything=everything)
-            for given in (False, True)
-        )
-        cells.append([
-            name, f"{len(edits):,}", f"{tokens:,}", f"{without.steps:,}", f"{with_it.steps:,}",
-            f"{with_it.steps / tokens:.2f}", f"{with_it.steps / without.steps:.2f}",
-            f"{100 * with_it.accepted / max(with_it.drafted, 1):.0f} %",
-        ])  # fmt: skip
-    print(markdown(HEAD, cells))
+        name, rows_of, command = "request_tools", tool_rows, f"{COMMAND} --tools"
+        head = list(TOOLS_HEAD)
+    rows = list(rows_of(options.file, load_tokenizer(options.model), options.limit))
+    print(markdown(head, rows))
     if options.write:
-        command = "python -m benchmarks.request_texts --write"
-        write_figures("request_texts", command, {"head": HEAD, "rows": cells})
+        write_figures(name, f"{command} --write", {"head": head, "rows": rows})
     return 0
 
 
