@@ -136,7 +136,7 @@ def argmax_and_log_probs(logits: torch.Tensor) -> object:
 
 
 def seven_billion() -> Any:
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import AutoModelForCausalLM, LlamaConfig
 
     config = LlamaConfig(
         vocab_size=32000,
@@ -145,16 +145,9 @@ def seven_billion() -> Any:
         num_hidden_layers=32,
         num_attention_heads=32,
         max_position_embeddings=4096,
-        dtype=torch.bfloat16,
     )
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device("cuda"):
-            model: Any = LlamaForCausalLM(config)
-            return model.eval()
-    finally:
-        torch.set_default_dtype(before)
+    with torch.device("cuda"):
+        return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()  # type: ignore[no-untyped-call]
 
 
 def passes(model: Any) -> list[float]:

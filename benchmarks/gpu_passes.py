@@ -52,10 +52,9 @@ def random_model() -> LanguageModel:
     config: Any = transformers.Qwen3Config
     made = config(**MODELS[NAME], tie_word_embeddings=False, max_position_embeddings=16_384)
     torch.manual_seed(0)
-    torch.set_default_dtype(torch.bfloat16)
     with torch.device("cuda"):
-        model: Any = transformers.Qwen3ForCausalLM(made).eval()  # type: ignore[no-untyped-call]
-    torch.set_default_dtype(torch.float32)
+        of: Any = transformers.AutoModelForCausalLM
+        model = of.from_config(made, dtype=torch.bfloat16).eval()
     return LanguageModel(NAME, model, load_model("demo", device="cpu").tokenizer)
 
 

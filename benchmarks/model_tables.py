@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from benchmarks import Row, interleaved
 from ngramkit.builders.model_bigram import build_model_bigram
@@ -111,14 +111,11 @@ def _of_mistrals_shape() -> tuple[Any, TextTokenizer]:
     import torch
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
-    from transformers import MistralConfig, MistralForCausalLM
+    from transformers import AutoModelForCausalLM, MistralConfig
 
+    config, of = cast(Any, MistralConfig), cast(Any, AutoModelForCausalLM)
     with torch.device("cuda"):
-        torch.set_default_dtype(torch.bfloat16)
-        config: Any = MistralConfig
-        model: Any = MistralForCausalLM(config(**MISTRAL_7B))
-        model = model.eval()
-        torch.set_default_dtype(torch.float32)
+        model = of.from_config(config(**MISTRAL_7B), dtype=torch.bfloat16).eval()
     size = MISTRAL_7B["vocab_size"]
     backend = Tokenizer(WordLevel({f"w{i}": i for i in range(size)}, unk_token="w0"))
     record = TokenizerRecord("made-up", size, tokenizer_fingerprint(backend))
