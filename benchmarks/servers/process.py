@@ -10,18 +10,21 @@ import signal
 import subprocess
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+UNSET = ("PYTHONPATH", "NGRAMKIT_DRAFT")  # variables of this process that a server must not see
 STARTS = 600  # seconds that a start may take
 
 
 class ServerProcess:
     """A server that `command` starts, as a context that is entered when it answers /health.
 
-    Its output goes to `log`. Raises RuntimeError with the last lines of that where it does not
-    start.
+    Its output goes to `log`. `draft`: its NGRAMKIT_DRAFT; an object also gets a `metrics_file` that
+    is written every `log_steps` rows. Raises RuntimeError with the log's last lines where the
+    server does not start.
     """
 
     def __init__(
@@ -30,9 +33,18 @@ class ServerProcess:
         environment: Mapping[str, str],
         port: int,
         log: Path,
+        draft: Mapping[str, Any] | str | None = None,
+        log_steps: int = 1,
     ) -> None:
         self.port, self.log = port, log
-        environment = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
+        self.metrics_file = log.resolve().with_name("draft.prom")
+        self.metrics_file.unlink(missing_ok=True)
+        environment = {name: text for name, text in environment.items() if name not in UNSET}
+        if isinstance(draft, str):
+            environment["NGRAMKIT_DRAFT"] = draft
+        elif draft is not None:
+            counted = {"log_steps": log_steps, "metrics": str(self.metrics_file)}
+            environment["NGRAMKIT_DRAFT"] = json.dumps({**counted, **draft})
         with log.open("w") as file:
             self._process = subprocess.Popen(
                 command, env=environment, stdout=file, stderr=file, start_new_session=True
@@ -96,6 +108,20 @@ class ServerProcess:
                     yield json.loads(line[6:])
         finally:
             connection.close()
+
+    def counters(self, metrics: Mapping[str, str]) -> Counter[str]:
+        """Return the sums of `metrics` by name, and the seconds of its processors and of drafting.
+
+        Drafting is counted if the server was given an object to draft by.
+        """
+        sums = prometheus_sums(self.get("metrics"))
+        counts: Any = Counter({name: sums.get(metric, 0.0) for name, metric in metrics.items()})
+        counts["processor"] = self.processor_seconds()
+        if self.metrics_file.exists():
+            ours = prometheus_sums(self.metrics_file.read_text("utf-8"))
+            counts["drafting"] = ours["ngramkit_draft_seconds_total"]
+        found: Counter[str] = counts
+        return found
 
     def processor_seconds(self) -> float:
         """Return the processor time of all of the server's processes."""

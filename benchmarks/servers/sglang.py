@@ -31,7 +31,6 @@ from typing import Any
 
 from benchmarks.servers.process import (
     ServerProcess,
-    prometheus_sums,
     try_wrong_configurations,
 )
 from benchmarks.servers.smollm2 import MODEL, hub_folder
@@ -133,14 +132,6 @@ class Server(ServerProcess):
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",  # more wait for each other on a busy machine
         }
-        environment.pop("NGRAMKIT_DRAFT", None)
-        self.metrics_file = host.work / "draft.prom"
-        self.metrics_file.unlink(missing_ok=True)
-        if isinstance(way.draft, str):
-            environment["NGRAMKIT_DRAFT"] = way.draft
-        elif way.draft is not None:
-            counted = {"log_steps": 1, "metrics": str(self.metrics_file)}
-            environment["NGRAMKIT_DRAFT"] = json.dumps({**counted, **way.draft})
         command: list[str | Path] = [
             host.environment / "bin" / "python", "-m", "sglang.launch_server",
             "--model-path", host.model, "--device", "cpu", "--dtype", "float32",
@@ -151,7 +142,7 @@ class Server(ServerProcess):
         if way.nodes:
             command += ["--speculative-algorithm", "NGRAM"]
             command += ["--speculative-num-draft-tokens", str(way.nodes)]
-        super().__init__(command, environment, PORT, host.work / "server.log")
+        super().__init__(command, environment, PORT, host.work / "server.log", way.draft)
 
     def ask(self, prompt: str, **sampling: Any) -> Answer:
         """Return the greedy answer to a prompt: ids, text, and SGLang's facts of the request. A
@@ -166,17 +157,6 @@ class Server(ServerProcess):
         """Ask, and leave after a few pieces of the answer."""
         for _ in islice(self.events("generate", body(prompt)), 5):
             pass
-
-    def counters(self) -> Counter[str]:
-        """Return what the server has counted so far, its processor seconds included."""
-        sums = prometheus_sums(self.get("metrics"))
-        counts: Any = Counter({name: sums.get(metric, 0.0) for name, metric in COUNTERS.items()})
-        counts["processor"] = self.processor_seconds()
-        if self.metrics_file.exists():
-            ours = prometheus_sums(self.metrics_file.read_text("utf-8"))
-            counts["drafting"] = ours["ngramkit_draft_seconds_total"]
-        found: Counter[str] = counts
-        return found
 
 
 def body(prompt: str, **sampling: Any) -> dict[str, Any]:
@@ -207,9 +187,9 @@ def compare_speed(
             if way.nodes:
                 rounds.append(("8, again", together))
             for at_once, prompts in rounds:
-                before = server.counters()
+                before = server.counters(COUNTERS)
                 answers = server.ask_all(prompts, int(at_once[0]))
-                spent = server.counters()
+                spent = server.counters(COUNTERS)
                 spent.subtract(before)
                 written = ids(answers)
                 wanted, base = plain.setdefault(at_once[0], (written, spent))
@@ -286,10 +266,10 @@ def compare_features(host: Host, prompts: Sequence[str], draft: Mapping[str, Any
                 yield f"an aborted request ended by {reason}"
             found["after clients left"] = server.ask(prompts[2])
             until = time.monotonic() + 60  # an idle server shows its load now and then
-            counts = server.counters()
+            counts = server.counters(COUNTERS)
             while (counts["running"] or counts["waiting"]) and time.monotonic() < until:
                 time.sleep(2)
-                counts = server.counters()
+                counts = server.counters(COUNTERS)
             if counts["running"] or counts["waiting"]:
                 yield "requests are left behind by clients that left"
             if way.nodes:

@@ -30,7 +30,6 @@ from typing import Any
 
 from benchmarks.servers.process import (
     ServerProcess,
-    prometheus_sums,
     try_wrong_configurations,
 )
 from benchmarks.servers.smollm2 import MODEL, hub_folder
@@ -46,6 +45,8 @@ COUNTERS = {
     "accepted": "vllm:spec_decode_num_accepted_tokens_total",
     "preempted": "vllm:num_preemptions_total",
     "written": "vllm:generation_tokens_total",
+    "running": "vllm:num_requests_running",
+    "waiting": "vllm:num_requests_waiting",
 }
 
 
@@ -145,12 +146,6 @@ class Server(ServerProcess):
             "HF_HUB_OFFLINE": "1",
             "LD_PRELOAD": str(host.environment / "lib" / "libiomp5.so"),
         }
-        self.metrics_file = host.work / "draft.prom"
-        if isinstance(draft, str):
-            environment["NGRAMKIT_DRAFT"] = draft
-        elif draft is not None:
-            counted = {"log_steps": 20, "metrics": str(self.metrics_file.resolve())}
-            environment["NGRAMKIT_DRAFT"] = json.dumps({**counted, **draft})
         command: list[str | Path] = [
             host.environment / "bin" / "vllm", "serve", host.model, "--served-model-name", MODEL,
             "--dtype", "float32", "--max-model-len", "4096", "--enforce-eager", "--port", str(PORT),
@@ -158,7 +153,7 @@ class Server(ServerProcess):
         ]  # fmt: skip
         if speculative is not None:
             command += ["--speculative-config", json.dumps(speculative)]
-        super().__init__(command, environment, PORT, host.work / "server.log")
+        super().__init__(command, environment, PORT, host.work / "server.log", draft, 20)
 
     def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a chat request."""
@@ -176,18 +171,6 @@ class Server(ServerProcess):
             if most is not None and len(pieces) > most:
                 break
         return "".join(pieces)
-
-    def counters(self) -> Counter[str]:
-        """Return what the server has counted so far, its processor seconds included."""
-        sums = prometheus_sums(self.get("metrics"))
-        counts: Any = Counter({name: sums.get(metric, 0.0) for name, metric in COUNTERS.items()})
-        counts["processor"] = self.processor_seconds()
-        counts["waiting"] = sums["vllm:num_requests_running"] + sums["vllm:num_requests_waiting"]
-        if self.metrics_file.exists():
-            ours = prometheus_sums(self.metrics_file.read_text("utf-8"))
-            counts["drafting"] = ours["ngramkit_draft_seconds_total"]
-        found: Counter[str] = counts
-        return found
 
 
 # The comparison.
@@ -208,16 +191,15 @@ def compare_speed(
     print("| drafts | at once | steps | accepted/drafted | processor time | propose(), ms a step |")
     print("|---|---|---|---|---|---|")
     for name, (speculative, draft) in servers.items():
-        (host.work / "draft.prom").unlink(missing_ok=True)
         with host.serve(speculative, draft) as server:
             server.ask(chat("Hello"))  # compiles what is left to compile
             rounds = [("1", alone), ("8", together)]
             if "its own answers" in name or "suffix" in name:
                 rounds.append(("8, again", together))
             for at_once, bodies in rounds:
-                before = server.counters()
+                before = server.counters(COUNTERS)
                 answers = texts(server.ask_all(bodies, int(at_once[0])))
-                spent = server.counters()
+                spent = server.counters(COUNTERS)
                 spent.subtract(before)
                 wanted, base = plain.setdefault(at_once[0], (answers, spent))
                 differing = [i for i in range(len(bodies)) if answers[i] != wanted[i]]
@@ -303,12 +285,12 @@ def compare_features(
             with ThreadPoolExecutor(24) as pool:
                 list(pool.map(lambda body: server.stream(body, most=5), list(bodies) * 2))
             until = time.monotonic() + 30
-            while (left := server.counters()["waiting"]) and time.monotonic() < until:
+            while (left := unanswered(server)) and time.monotonic() < until:
                 time.sleep(1)
             if left:
                 yield "requests are left behind by clients that left"
             found["after clients left"] = texts([server.ask(bodies[2])])[0]
-            steps = server.counters()["steps"]
+            steps = server.counters(COUNTERS)["steps"]
         written = written or found
         same = [name for name in found if found[name] == written[name]]
         drafted = "without drafts" if speculative is None else "the same with drafts"
@@ -318,6 +300,11 @@ def compare_features(
     print(f"remembered by two starts: {remembered} requests")
     if not remembered:
         yield "nothing was remembered"
+
+
+def unanswered(server: Server) -> float:
+    counts = server.counters(COUNTERS)
+    return counts["running"] + counts["waiting"]
 
 
 def compare_preempted(host: Host, bodies: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -330,7 +317,7 @@ def compare_preempted(host: Host, bodies: Sequence[Mapping[str, Any]]) -> Iterat
     for speculative, draft in ((None, None), (speculation(8), {})):
         with host.serve(speculative, draft, *words) as server:
             written.append(texts(server.ask_all(long, 24)))
-            preempted.append(int(server.counters()["preempted"]))
+            preempted.append(int(server.counters(COUNTERS)["preempted"]))
     print(
         f"long prompts in parts: preempted {preempted[0]} times without, {preempted[1]} with drafts"
     )

@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ngramkit.engines.wrapping import wrap
+
 FREE = 24.0
 BLOCK, WHOLE = 1024, 1 << 16  # logits of a program: vLLM's, and any vocabulary of the benchmarks
 
@@ -39,17 +41,14 @@ def _sample_in_one_block() -> None:
 def _schedule_asynchronously() -> None:
     from vllm.platforms.cpu import CpuPlatform
 
-    theirs = CpuPlatform.check_and_update_config.__func__
-    if hasattr(theirs, "__wrapped__"):
-        return
+    wrap(CpuPlatform, "check_and_update_config", _with_scheduling_as_asked)
 
-    def check_and_update_config(cls: Any, vllm_config: Any) -> None:
-        wanted = vllm_config.scheduler_config.async_scheduling
-        theirs(cls, vllm_config)
-        vllm_config.scheduler_config.async_scheduling = wanted
 
-    check_and_update_config.__wrapped__ = theirs  # type: ignore[attr-defined]
-    CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
+def _with_scheduling_as_asked(theirs: Any, *given: Any) -> None:
+    scheduler = given[-1].scheduler_config  # vLLM calls the method of an instance
+    wanted = scheduler.async_scheduling
+    theirs(given[-1])
+    scheduler.async_scheduling = wanted
 
 
 def _verify_adaptively() -> None:
