@@ -16,9 +16,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from itertools import cycle
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +28,7 @@ VOCABULARY, PROMPT = 152_000, 500
 REQUESTS = (1, 16, 64, 256)
 ALLOWED = {(64, 16): 6.0, (64, 64): 15.0}  # requests, nodes -> milliseconds on two cores
 STEPS, WRITTEN, ROUNDS, WARM = 12, 2, 3, 2
-ROWS, CHAIN, LENGTH, CALLS, BEGUN = 64, 8, 4096, 300, 20  # of propose()
+ROWS, CALLS, BEGUN = 64, 300, 20  # of propose()
 
 
 def rows() -> Iterator[Row]:
@@ -142,59 +140,37 @@ def _alone(alone: Any, answers: Any, step: int, nodes: int) -> float:
 
 def _propose(datastore: Any, turns: Sequence[Any]) -> Row:
     """Time CALLS of propose(), without those that begin the first requests."""
-    from ngramkit.drafters.base import common_beginning
+    from benchmarks.servers.vllm_draft_time import CHAIN, V1, Answers, options
     from ngramkit.drafters.blend import Blend
 
-    proposer, alone = _proposer(datastore), [Blend([datastore]) for _ in range(ROWS)]
-    queue = cycle(pair for pair in turns if sum(map(len, pair)) < LENGTH - CHAIN)
-    texts, sizes = np.zeros((ROWS, LENGTH), np.int32), np.zeros(ROWS, np.int32)
-    left = [np.empty(0, np.int32)] * ROWS  # of answers
+    drafts = {"datastores": [str(datastore.path)]}
+    adapter: Any = V1(options(datastore.tokenizer.vocabulary, drafts), _wall_and_processor)
+    adapter.begin(ROWS)
+    alone, answers = [Blend([datastore]) for _ in range(ROWS)], Answers(turns, ROWS)
     chains: list[list[int]] = [[]] * ROWS  # drafted last
-    ours, spent, theirs = [], [], []
+    ours, theirs = [], []
     for _ in range(CALLS):
-        sampled = []
-        for row in range(ROWS):
-            if not len(left[row]):
-                prompt, left[row] = next(queue)
-                chains[row], sizes[row] = [], len(prompt)
-                texts[row, : len(prompt)] = prompt
-                alone[row].start(prompt)
-            right = common_beginning(np.array(chains[row], np.int32), left[row])
-            new, left[row] = left[row][: right + 1], left[row][right + 1 :]
-            texts[row, sizes[row] : sizes[row] + len(new)] = new
-            sizes[row] += len(new)
-            sampled.append(new)
-        before, started = time.process_time(), time.perf_counter()
-        chains = proposer.propose([new.tolist() for new in sampled], sizes, texts)
-        ours.append(time.perf_counter() - started)
-        spent.append(time.process_time() - before)
+        written, begun = answers.step(chains)
+        for row, prompt in begun.items():
+            alone[row].start(prompt)
+        seconds, chains = adapter.draft(written, begun)
+        ours.append(seconds)
         started = time.perf_counter()
-        for drafter, new in zip(alone, sampled, strict=True):
+        for drafter, new in zip(alone, written, strict=True):
             drafter.accept(new)
             drafter.draft(CHAIN)
         theirs.append(time.perf_counter() - started)
-    median, late = 1e3 * np.quantile(ours[BEGUN:], (0.5, 0.99))
+    wall, processor = 1e3 * np.array(ours[BEGUN:]).T
+    median, late = np.quantile(wall, (0.5, 0.99))
     other = 1e3 * float(np.median(theirs[BEGUN:]))
     return Row(
         f"propose() for {ROWS} rows, chains of {CHAIN}",
-        f"{median:.2f} ms, p99 {late:.2f}; {1e3 * np.mean(spent[BEGUN:]):.2f} of processor time",
+        f"{median:.2f} ms, p99 {late:.2f}; {processor.mean():.2f} of processor time",
         f"{other:.2f} ms, a Blend each, trees of {CHAIN} nodes, one after another",
         other / median,
         "<= 2 ms, p99 < 5",
     )
 
 
-def _proposer(datastore: Any) -> Any:
-    """Return vLLM's proposer over a datastore."""
-    from ngramkit.engines.vllm import Proposer
-
-    model = SimpleNamespace(
-        get_vocab_size=lambda: datastore.tokenizer.vocabulary, max_model_len=LENGTH
-    )
-    config = SimpleNamespace(
-        model_config=model,
-        scheduler_config=SimpleNamespace(max_num_seqs=ROWS),
-        speculative_config=SimpleNamespace(num_speculative_tokens=CHAIN),
-        additional_config={"ngramkit": {"datastores": [str(datastore.path)]}},
-    )
-    return Proposer(config)
+def _wall_and_processor() -> Any:
+    return np.array([time.perf_counter(), time.process_time()])
