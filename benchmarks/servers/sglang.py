@@ -78,7 +78,7 @@ def main() -> None:
         () if given.no_table else compare_speed(host, alone, together, ways(source, draft)),
         try_first_steps(host, prompts[0]),
         compare_features(host, prompts, draft),
-        try_wrong_configurations(lambda draft: host.serve(Way(8, draft))),
+        try_wrong_configurations(lambda draft: Server(host, Way(8, draft))),
     ):
         print(f"FAILED: {failure}", flush=True)
         failures += 1
@@ -117,9 +117,6 @@ class Host:
     environment: Path
     model: Path
     work: Path
-
-    def serve(self, way: Way) -> Server:
-        return Server(self, way)
 
 
 class Server(ServerProcess):
@@ -181,7 +178,7 @@ def compare_speed(
         "| drafting, ms a pass |\n|---|---|---|---|---|---|---|"
     )
     for way in servers:
-        with host.serve(way) as server:
+        with Server(host, way) as server:
             server.ask("Hello")  # compiles what is left to compile
             rounds = [("1", alone), ("8", together)]
             if way.nodes:
@@ -220,10 +217,10 @@ def try_first_steps(host: Host, prompt: str) -> Iterator[str]:
     Yield each that writes other ids, drafts nothing of an answer that it should remember, or does
     not refuse a wrong text.
     """
-    with host.serve(Way()) as server:
+    with Server(host, Way()) as server:
         wanted = ids([server.ask(prompt)])
     for typed in "{}", '{"history": true}':
-        with host.serve(Way(8, typed)) as server:
+        with Server(host, Way(8, typed)) as server:
             answers = [server.ask(prompt) for _ in range(2)]
             yield from refusals(server, prompt)
         right = answers[1]["meta_info"]["spec_num_correct_drafts"]
@@ -253,7 +250,7 @@ def compare_features(host: Host, prompts: Sequence[str], draft: Mapping[str, Any
     learns = Way(8, {**draft, "history": str(folder)}, small)
     written = []
     for way in Way(words=small), learns, learns:
-        with host.serve(way) as server:
+        with Server(host, way) as server:
             found = features(server, prompts)
             with ThreadPoolExecutor(24) as pool:
                 list(pool.map(server.leave, prompts[:24]))

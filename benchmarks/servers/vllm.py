@@ -77,7 +77,7 @@ def main() -> None:
     for failure in chain(
         compare_features(host, bodies, draft),
         compare_preempted(host, bodies),
-        try_wrong_configurations(partial(host.serve, speculation(8))),
+        try_wrong_configurations(partial(Server, host, speculation(8))),
         try_another_tokenizer(host),
         compare_speed(host, bodies, others, servers),
     ):
@@ -130,14 +130,11 @@ class Host:
     model: Path
     work: Path
 
-    def serve(self, speculative: Any, draft: Any, *words: str) -> Server:
-        return Server(self, speculative, draft, words)
-
 
 class Server(ServerProcess):
     """A vLLM server: answers requests, and counts."""
 
-    def __init__(self, host: Host, speculative: Any, draft: Any, words: Sequence[str]) -> None:
+    def __init__(self, host: Host, speculative: Any, draft: Any, words: Sequence[str] = ()) -> None:
         environment = {
             **os.environ,
             "VLLM_TARGET_DEVICE": "cpu",
@@ -191,7 +188,7 @@ def compare_speed(
     print("| drafts | at once | steps | accepted/drafted | processor time | propose(), ms a step |")
     print("|---|---|---|---|---|---|")
     for name, (speculative, draft) in servers.items():
-        with host.serve(speculative, draft) as server:
+        with Server(host, speculative, draft) as server:
             server.ask(chat("Hello"))  # compiles what is left to compile
             rounds = [("1", alone), ("8", together)]
             if "its own answers" in name or "suffix" in name:
@@ -271,7 +268,7 @@ def compare_features(
     learns = speculation(8), {**draft, "history": str(folder)}
     written: dict[str, str] = {}
     for speculative, drafts in (None, None), learns, learns:
-        with host.serve(speculative, drafts) as server:
+        with Server(host, speculative, drafts) as server:
             answers = texts([server.ask(body) for body in asked.values()])
             found = dict(zip(asked, answers, strict=True))
             found["a stream"] = server.stream(bodies[1])
@@ -315,7 +312,7 @@ def compare_preempted(host: Host, bodies: Sequence[Mapping[str, Any]]) -> Iterat
     words += ["--num-gpu-blocks-override", "40", "--no-enable-prefix-caching"]
     written, preempted = [], []
     for speculative, draft in ((None, None), (speculation(8), {})):
-        with host.serve(speculative, draft, *words) as server:
+        with Server(host, speculative, draft, words) as server:
             written.append(texts(server.ask_all(long, 24)))
             preempted.append(int(server.counters(COUNTERS)["preempted"]))
     print(
@@ -332,7 +329,7 @@ def try_another_tokenizer(host: Host) -> Iterator[str]:
     folder = host.work.resolve() / "another-tokenizer"
     build_datastore(["Every text will do."], folder, model="demo")
     try:
-        with host.serve(speculation(8), {"datastores": [str(folder)]}):
+        with Server(host, speculation(8), {"datastores": [str(folder)]}):
             yield "another tokenizer's datastore: it serves"
     except RuntimeError:
         said = re.search(r"encodes .* differently", (host.work / "server.log").read_text("utf-8"))
