@@ -326,8 +326,10 @@ def test_tables_have_a_row_per_drafter_and_escape_names():
 
 
 def test_a_command_says_its_words_or_is_none():
-    said = {"answers": ["a b"], "budget": "4,8", "chain": True, "store": False, "seed": None}
-    line = "ngramkit replay --answers 'a b' --budget 4,8 --chain --no-store"
+    said = {"answers": ["a b"], "columns": {"prompt": "q", "output": "a"}, "where": {}}
+    said |= {"budget": "4,8", "chain": True, "store": False, "seed": None}
+    line = "ngramkit replay --answers 'a b' --columns prompt=q,output=a --budget 4,8"
+    line += " --chain --no-store"
     assert command_line("replay", said) == line
     assert command_line("replay", {"drafters": [Context]}).endswith(":Context")
     for odd in (Context(), lambda: None, replace(replayed("a", 8, [1]))):

@@ -353,7 +353,7 @@ def test_times_in_any_unit(tmp_path, number):
     assert [request.prompt for request in requests] == ["q1", "q2", "q3"]
 
 
-def test_a_null_name_is_no_name(tmp_path):
+def test_a_null_gives_no_name(tmp_path):
     rows = [{"id": None, "category": None, "prompt": f"q{i}", "output": "a"} for i in (1, 2)]
     requests, _ = read(write(tmp_path / "a.jsonl", *rows))
     assert [(each.name, each.kind) for each in requests] == [("", "all")] * 2
