@@ -9,7 +9,6 @@ A prompt may be messages, an output a message; either may be JSON inside a strin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,15 +61,12 @@ def read_columns(where: FilePlace, body: Mapping[str, Any]) -> Iterator[LoggedRe
         body = {**body, conversation: parse_embedded(where, body[conversation], _is_messages)}
         messages = require_field(where, body, conversation, list)
         model = body.get("model")
-        model = model if isinstance(model, str) else ""
-        count = 0
-        for found in conversation_requests(
-            where, messages, tools=body.get("tools"), name=name, kind=kind
-        ):
-            count += 1
-            yield replace(found, model=model) if model and not isinstance(found, str) else found
-        if not count:
-            yield "no message of the assistant"
+        found = conversation_requests(
+            where, messages, tools=body.get("tools"), name=name, kind=kind,
+            model=model if isinstance(model, str) else "",
+        )  # fmt: skip
+        yield next(found, "no message of the assistant")
+        yield from found
     else:
         raise BadRecordError(
             "a record must have `messages`, or `prompt` and `output`", "Give columns."

@@ -227,6 +227,7 @@ def conversation_requests(
     name: str = "",
     kind: str = "all",
     run: str = "",
+    model: str = "",
 ) -> Iterator[LoggedRequest | str]:
     """Yield a request per message of the assistant; its prompt is all earlier messages."""
     conversation = ConversationReader(where, tools)
@@ -240,8 +241,9 @@ def conversation_requests(
             extra = item.get("extra")
             time = parse_time(extra.get("timestamp")) if isinstance(extra, dict) else None
             yield LoggedRequest(
-                conversation.messages(), written, name, kind, time=time, run=run, turn=turn
-            )
+                conversation.messages(), written, name, kind,
+                time=time, run=run, turn=turn, model=model,
+            )  # fmt: skip
             turn += 1
         elif written is not None:
             yield NO_TEXT
@@ -285,8 +287,7 @@ class ConversationReader:
             self.add(item)
 
     def append(self, role: str, text: str) -> None:
-        if self._results:
-            self._append_results()
+        self._append_results()
         if self._tools and not self._messages:
             tools = "\n".join(["<tools>", *map(to_json, self._tools), "</tools>"])
             if role == SYSTEM:
@@ -296,13 +297,13 @@ class ConversationReader:
         self._messages.append(Message(role, text))
 
     def messages(self) -> MessagePrefix:
-        if self._results:
-            self._append_results()
+        self._append_results()
         return MessagePrefix(self._messages, len(self._messages))
 
     def _append_results(self) -> None:
         results, self._results = self._results, []
-        self.append(USER, "\n".join(results))
+        if results:
+            self.append(USER, "\n".join(results))
 
 
 def assistant_text(where: FilePlace, message: Any) -> str | None:
