@@ -35,8 +35,7 @@ Model = Annotated[
 Draft = Annotated[
     str | None,
     typer.Option(
-        metavar="JSON",
-        help="The configuration, or a file that holds it. Default: NGRAMKIT_DRAFT.",
+        metavar="JSON", help="The configuration, or a file that holds it. Default: NGRAMKIT_DRAFT."
     ),
 ]
 Options = Annotated[

@@ -106,7 +106,7 @@ def say_forecast(results: Forecasts, out: Output) -> None:
     requests = counted(len(best.replay.names), "request")
     out.show(
         f"{requests}, while the batch is fullest ({best.output_share:.0%} of the output tokens); "
-        "shares of what the same requests take without drafts",
+        "shares of what the same requests take without drafts"
     )
     out.show(*table_of_figures(rows, head, justify="right"))
     for what, tallies in (("kind", best.by_kind()), ("run", best.by_run())):

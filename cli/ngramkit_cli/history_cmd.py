@@ -33,12 +33,10 @@ Last = Annotated[
 ]
 NewFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The new history's folder.")]
 IntoFolder = Annotated[
-    Path,
-    typer.Option("--out", metavar="DIR", help="The history to add to, created if missing."),
+    Path, typer.Option("--out", metavar="DIR", help="The history to add to, created if missing.")
 ]
 MostTokens = Annotated[
-    int | None,
-    typer.Option("--tokens", min=1, help="Keep the newest requests, at most N tokens."),
+    int | None, typer.Option("--tokens", min=1, help="Keep the newest requests, at most N tokens.")
 ]
 Tokens = Annotated[
     int, typer.Option("--tokens", min=0, help="Keep the newest requests, at most N tokens.")

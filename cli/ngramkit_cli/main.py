@@ -44,10 +44,7 @@ PANELS = {
         "use": ("model_cmd.use", "Set the default model"),
         "drafters": ("drafters_cmd.drafters", "List the drafters"),
         "decode": ("decode_cmd.decode", "Decode with drafts"),
-        "calibrate": (
-            "model_cmd.calibrate",
-            "Measure passes by draft size and context length",
-        ),
+        "calibrate": ("model_cmd.calibrate", "Measure passes by draft size and context length"),
         "history": ("history_cmd.app", "Past requests"),
     },
     "Measuring": {
@@ -64,10 +61,7 @@ PANELS = {
             "forecast_cmd.pass_cost",
             "Turn runs of an engine's benchmark into the profile that forecast --pass-cost reads",
         ),
-        "check-engine": (
-            "engine_cmd.check_engine",
-            "Check the configuration of a serving engine",
-        ),
+        "check-engine": ("engine_cmd.check_engine", "Check the configuration of a serving engine"),
         "warm": ("engine_cmd.warm", "Compile the kernels now"),
     },
     "Sharing": {

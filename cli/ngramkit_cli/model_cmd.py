@@ -120,13 +120,7 @@ def model_unigram(
     Example: ngramkit model-unigram demo
     """
     built = ngramkit.model_unigram(
-        model.chosen(out),
-        out_dir,
-        k=k,
-        rule=rule,
-        **vars(load),
-        reporter=out.reporter,
-        force=force,
+        model.chosen(out), out_dir, k=k, rule=rule, **vars(load), reporter=out.reporter, force=force
     )
     table = built.table
     contents = f"the {table.k:,} likeliest of {table.tokenizer.vocabulary:,} tokens by {rule}"
@@ -138,12 +132,7 @@ def _print_table(
 ) -> None:
     took = "" if seconds is None else f"; {seconds:.2f} s after loading"
     out.show(f"{table.where}: {contents}, {size_text(table.manifest.bytes)}{took}")
-    out.result(
-        table.where,
-        vocabulary=table.tokenizer.vocabulary,
-        k=table.k,
-        width=width,
-    )
+    out.result(table.where, vocabulary=table.tokenizer.vocabulary, k=table.k, width=width)
 
 
 ModelName = Annotated[
@@ -176,21 +165,14 @@ Seconds = Annotated[float, typer.Option("--seconds", "--time", help="Approximate
 
 
 def calibrate(
-    *,
-    model: NamedModel,
-    loading: LoadOptions,
-    seconds: Seconds = 20.0,
-    out: Output,
+    *, model: NamedModel, loading: LoadOptions, seconds: Seconds = 20.0, out: Output
 ) -> None:
     """Measure passes by draft size and context length; decode then starts from these times.
 
     Example: ngramkit calibrate demo
     """
     calibration = ngramkit.calibrate(
-        model.chosen(out),
-        **vars(loading),
-        seconds=seconds,
-        reporter=out.reporter,
+        model.chosen(out), **vars(loading), seconds=seconds, reporter=out.reporter
     )
     out.show(*table_lines(calibration.profile))
     out.show(f"profile: {calibration.path}", f"heat map: {calibration.picture}")

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.bench_tables import BenchResults
 
 BenchFolder = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="Default: bench/QUESTIONS-MODEL."),
+    Path | None, typer.Option("--out", metavar="DIR", help="Default: bench/QUESTIONS-MODEL.")
 ]
 NewTokens = Annotated[
     int, typer.Option("--max-new-tokens", min=2, help="Tokens of an answer at most.")

@@ -72,16 +72,14 @@ KeepState = Annotated[
     ),
 ]
 Prompts = Annotated[
-    bool,
-    typer.Option("--prompts", help="With --keep-state: remember prompts too."),
+    bool, typer.Option("--prompts", help="With --keep-state: remember prompts too.")
 ]
 Seed = Annotated[
     int | None,
     typer.Option("--seed", help="With --keep-state: shuffle the requests. Default: by time."),
 ]
 Repeat = Annotated[
-    int,
-    typer.Option("--repeat", min=1, help="With --keep-state: ask every question N times."),
+    int, typer.Option("--repeat", min=1, help="With --keep-state: ask every question N times.")
 ]
 DropLeaked = Annotated[
     bool, typer.Option("--drop-leaked", help="Leave out answers that a datastore contains.")

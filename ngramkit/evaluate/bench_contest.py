@@ -193,10 +193,7 @@ def questions_that_fit(
 
 def question_facts(questions: Sequence[Question]) -> dict[str, Any]:
     texts = json.dumps([asdict(question) for question in questions])
-    return {
-        "count": len(questions),
-        "questions_sha256": hashlib.sha256(texts.encode()).hexdigest(),
-    }
+    return {"count": len(questions), "questions_sha256": hashlib.sha256(texts.encode()).hexdigest()}
 
 
 def plan_of(bench: Bench, settings: Mapping[str, Any]) -> dict[str, Any]:

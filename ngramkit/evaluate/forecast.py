@@ -245,9 +245,5 @@ def _open_engine(
         log_steps=0,
     )
     return BatchDrafter.open(
-        config,
-        vocabulary=tokenizer.vocabulary,
-        cost=times,
-        tokenizer=tokenizer,
-        writes=False,
+        config, vocabulary=tokenizer.vocabulary, cost=times, tokenizer=tokenizer, writes=False
     )

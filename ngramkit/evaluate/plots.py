@@ -186,10 +186,7 @@ def _results_of_drafter(results: Sequence[Replay], drafter: str) -> list[Replay]
 
 
 def draw_intervals(
-    lines: Callable[..., Any],
-    places: Sequence[float],
-    intervals: Sequence[Interval],
-    color: str,
+    lines: Callable[..., Any], places: Sequence[float], intervals: Sequence[Interval], color: str
 ) -> None:
     """Draw error bars with `axes.vlines` or `axes.hlines` where there are intervals."""
     bars = [
@@ -213,10 +210,7 @@ def draw_learning(
                 name = shown_name(result.drafter + ", asked before" * again, f"{steps[-1]:.2f}")
                 every = max(len(at) // 8, 1)
                 axes.plot(at, steps, style + mark, color=color, label=name, markevery=every)
-    axes.set(
-        xlabel=f"{what} answered so far",
-        ylabel=f"tokens/step (mean of neighbouring {what})",
-    )
+    axes.set(xlabel=f"{what} answered so far", ylabel=f"tokens/step (mean of neighbouring {what})")
     draw_no_gain(axes.axhline)
     legend_below(axes, "tokens/step at the end")
 

@@ -15,11 +15,7 @@ from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import counted
-from ngramkit.choose import (
-    DrafterChoice,
-    choose_from_sources,
-    drafts_private_texts,
-)
+from ngramkit.choose import DrafterChoice, choose_from_sources, drafts_private_texts
 from ngramkit.corpus.chat import find_template, require_template
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import open_pending_model

@@ -94,11 +94,7 @@ class ReplayPage:
     """The page that a replay fills."""
 
     def __init__(
-        self,
-        path: str | Path,
-        tokenizer: TokenizerRecord | TextTokenizer,
-        *,
-        reporter: Reporter,
+        self, path: str | Path, tokenizer: TokenizerRecord | TextTokenizer, *, reporter: Reporter
     ) -> None:
         self.path = Path(path)
         self._tokenizer = _text_tokenizer(tokenizer, reporter)

@@ -24,11 +24,7 @@ ID_BOUND = 1 << 24  # above any vocabulary, below four bytes of text
 
 
 def export_corpus(
-    store: Datastore,
-    path: Path,
-    *,
-    reporter: Reporter = SILENT,
-    force: bool = False,
+    store: Datastore, path: Path, *, reporter: Reporter = SILENT, force: bool = False
 ) -> dict[str, int]:
     """Write documents before the first that would exceed MAX_EXPORTED_TOKENS; return counts.
 

@@ -45,13 +45,7 @@ def training_step(path: Path) -> str:
 
 
 def masked_requests(
-    ids: TokenArray,
-    mask: TokenArray,
-    *,
-    name: str,
-    kind: str,
-    run: str,
-    text: str,
+    ids: TokenArray, mask: TokenArray, *, name: str, kind: str, run: str, text: str
 ) -> Iterator[LoggedRequest]:
     """Yield a request for each run of nonzero mask; its prompt is all ids before it.
 
