@@ -11,7 +11,6 @@ import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +36,8 @@ from ngramkit.gguf.model_folders import find_gguf
 from ngramkit.hub.push import push as upload, require_allow_private
 from ngramkit.recipe_files import Recipe, read_recipe
 from ngramkit.remote.fetch import fetch, silence_client
-from ngramkit.remote.publishing import build_at, require_out
-from ngramkit.remote.url_cache import fetch_texts, upload_text
+from ngramkit.remote.publishing import require_out
+from ngramkit.remote.url_cache import fetch_manifest_and_recipe, upload_text
 from ngramkit.remote.urls import UrlFolder, as_path, as_url
 
 Inputs = dict[str, Any]
@@ -101,11 +100,9 @@ def build(
     elif verdict.stale:
         reporter.note(f"{wanted.name}: {verdict.why}")
         with open_executor(executor, ray_address, workers, reporter) as runner:
-            run = partial(build_resolved, resolved, root, workers=workers, executor=runner)
-            artifact = build_at(run, place, reporter=reporter, force=True)
-        if url is not None:  # nothing was built if only recipe.json differed
-            text = recipe_text(artifact.manifest.build, resolved.inputs)
-            upload_text(UrlFolder.at(place), RECIPE, text)
+            artifact = build_resolved(
+                resolved, root, place, workers=workers, executor=runner, reporter=reporter
+            )
         status, size = "built", artifact.manifest.bytes
     destination = revision = None
     if push and not check and wanted.destination is not None and is_artifact(place):
@@ -178,7 +175,7 @@ def _judge_folder_or_url(resolved: Resolved, root: Path, url: str | None, hub: b
         return judge_staleness(resolved, root, hub=hub)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / resolved.recipe.name
-        fetch_texts(UrlFolder.at(url, "out"), path)
+        fetch_manifest_and_recipe(UrlFolder.at(url, "out"), path)
         verdict = judge_staleness(resolved, Path(folder), hub=hub)
         return replace(verdict, why=verdict.why.replace(str(path), url))
 
@@ -245,27 +242,29 @@ def _read_made_of(path: Path) -> Any:
 def build_resolved(
     resolved: Resolved,
     root: Path,
-    path: Path | None = None,
+    place: str | None = None,
     *,
     workers: int | None = None,
     executor: str | Executor = "local",
     reporter: Reporter = SILENT,
-    force: bool = True,
 ) -> Artifact:
-    """Build the recipe at `path` (default: `root`/NAME); `force` replaces what is there.
+    """Build the recipe at `place`, a path or a URL (default: `root`/NAME); replace what is there.
 
     Intermediate artifacts are in `root`. A killed build continues.
     """
-    path = path or root / resolved.recipe.name
-    options = {"recipe": resolved.inputs, "reporter": reporter, "force": force}
+    place = place or str(root / resolved.recipe.name)
+    options = {"recipe": resolved.inputs, "reporter": reporter, "force": True}
     if resolved.corpus is None:
-        artifact = _build_bigram(resolved, path, options)
+        artifact = _build_bigram(resolved, place, options)
     else:
         running = {"workers": workers, "executor": executor}
-        artifact = _build_from_corpus(resolved, resolved.corpus, root, path, running, options)
-    # Only if the artifact was up to date: a kill would leave a temporary file in a new one.
-    if _compare_recipe_of_folder(path, resolved.inputs).stale:
-        replace_text(path / RECIPE, recipe_text(artifact.manifest.build, resolved.inputs))
+        artifact = _build_from_corpus(resolved, resolved.corpus, root, place, running, options)
+    # A new folder holds its recipe already; nothing was built if only recipe.json differed.
+    text = recipe_text(artifact.manifest.build, resolved.inputs)
+    if as_url(place) is not None:
+        upload_text(UrlFolder.at(place), RECIPE, text)
+    elif _compare_recipe_of_folder(Path(place), resolved.inputs).stale:
+        replace_text(Path(place) / RECIPE, text)
     return artifact
 
 
@@ -273,7 +272,7 @@ def _build_from_corpus(
     resolved: Resolved,
     corpus: AnyCorpus,
     root: Path,
-    path: Path,
+    place: str,
     running: dict[str, Any],
     options: dict[str, Any],
 ) -> Artifact:
@@ -285,20 +284,20 @@ def _build_from_corpus(
     parameters = dict(resolved.recipe.parameters)
     eos = parameters.pop("eos")
     plan = tokens_plan(corpus, resolved.tokenizer, eos=eos)
-    place = default_path(resolved.recipe.model, plan, root)
+    tokens = default_path(resolved.recipe.model, plan, root)
     reporter = options["reporter"]
-    store = tokenize(corpus, resolved.tokenizer, place, eos=eos, **running, reporter=reporter)
+    store = tokenize(corpus, resolved.tokenizer, tokens, eos=eos, **running, reporter=reporter)
     make: Any = build_datastore if resolved.recipe.kind == "datastore" else build_frozen
     if resolved.recipe.prune is None:
-        built: Artifact = make(store, path, **running, **parameters, **options)
+        built: Artifact = make(store, place, **running, **parameters, **options)
         return built
     whole_options = {**options, "recipe": None}
-    whole = root / f"{path.name}-whole"
+    whole = root / f"{resolved.recipe.name}-whole"
     artifact = make(store, whole, **running, **parameters, **whole_options)
-    return prune_artifact(artifact, path, resolved.recipe.prune, **options)
+    return prune_artifact(artifact, place, resolved.recipe.prune, **options)
 
 
-def _build_bigram(resolved: Resolved, path: Path, options: dict[str, Any]) -> Artifact:
+def _build_bigram(resolved: Resolved, place: str, options: dict[str, Any]) -> Artifact:
     from ngramkit.builders.model_bigram import build_model_bigram
     from ngramkit.decode.load import load_model
 
@@ -307,7 +306,7 @@ def _build_bigram(resolved: Resolved, path: Path, options: dict[str, Any]) -> Ar
     revision = weights if COMMIT.fullmatch(weights) else recipe.revision
     parameters = dict(recipe.parameters)
     loaded = load_model(recipe.model, revision=revision, dtype=parameters.pop("dtype"))
-    return build_model_bigram(loaded.model, loaded.tokenizer, path, **parameters, **options).table
+    return build_model_bigram(loaded.model, loaded.tokenizer, place, **parameters, **options).table
 
 
 def differing_inputs(before: Any, now: Any, name: str = "") -> Iterator[str]:

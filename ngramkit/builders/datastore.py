@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +40,7 @@ from ngramkit.corpus.open import CorpusOptions
 from ngramkit.formats.artifact import require, require_layout, token_dtype
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import Manifest, build_id
-from ngramkit.formats.resumable_writer import ArtifactWriter, already_built, in_progress
+from ngramkit.formats.resumable_writer import ArtifactWriter, Build
 from ngramkit.formats.safetensors import Array, open_arrays
 from ngramkit.formats.tokens import LAYOUT, TokenStore
 from ngramkit.remote.publishing import build_at, require_out, require_same_or_force
@@ -126,35 +127,14 @@ def build_datastore(
                 "Check the corpus and its options.",
             )
         size = counts["documents"] + counts["tokens"]
-        plans = possible_plans(tokens, size, shard_tokens, memory, workers)
-
-        def build(out: Path, *, reporter: Reporter, force: bool) -> Datastore:
-            for plan in plans:  # an existing build keeps its own
-                if built := already_built(out, plan, reporter):
-                    return Datastore.open(out, built)
-                if in_progress(out, plan):
-                    break
-            else:
-                plan = plans[0]
-            with ArtifactWriter(
-                out,
-                Datastore.kind,
-                plan,
-                inputs=[store.path],
-                recipe=recipe,
-                private=store.manifest.private,
-                force=force,
-            ) as writer:
-                fill = plan["parameters"]["shard_tokens"]
-                _sort_stream(store, fill, StageRunner(writer, runner, reporter))
-                writer.commit(
-                    store.tokenizer,
-                    parameters=plan["parameters"],
-                    corpus=store.manifest.corpus,
-                    counts=counts,
-                )
-            return Datastore.open(out, writer.manifest)
-
+        build = Build(
+            kind=Datastore,
+            plans=possible_plans(tokens, size, shard_tokens, memory, workers),
+            write=partial(_write_suffix_arrays, store, runner, reporter),
+            inputs=[store.path],
+            recipe=recipe,
+            private=store.manifest.private,
+        )
         place = out or default_out(store, Datastore.kind)
         return build_at(build, place, reporter=reporter, force=force)
 
@@ -240,13 +220,17 @@ def separate_documents_and_sort(
     return write_file(folder, name, sort_shard(tokens, separator))
 
 
-def _sort_stream(store: TokenStore, fill: int, stages: StageRunner) -> None:
+def _write_suffix_arrays(
+    store: TokenStore, executor: Executor, reporter: Reporter, writer: ArtifactWriter
+) -> None:
     """Sort the stream: every document of the store, followed by a separator."""
+    stages, parameters = StageRunner(writer, executor, reporter), writer.plan["parameters"]
     path, separator = str(store.path.absolute()), store.tokenizer.separator
     lengths = [np.diff(shard.documents.astype(np.int64)) + 1 for shard in store.shards]
     bases = np.cumsum([0, *(each.sum() for each in lengths[:-1])]).tolist()
     files = list(map(StorePart, sorted(store.manifest.files), bases))
-    pieces, tasks = list(shard_spans(np.cumsum(np.concatenate(lengths)), fill)), []
+    ends, tasks = np.cumsum(np.concatenate(lengths)), []
+    pieces = list(shard_spans(ends, parameters["shard_tokens"]))
     for index, piece in enumerate(pieces):
         parts = files[bisect_right(bases, piece.begin) - 1 : bisect_left(bases, piece.end)]
         size = piece.end - piece.begin
@@ -261,3 +245,7 @@ def _sort_stream(store: TokenStore, fill: int, stages: StageRunner) -> None:
             )
         )
     list(stages.run("suffix arrays", tasks))
+    manifest = store.manifest
+    writer.commit(
+        store.tokenizer, parameters=parameters, corpus=manifest.corpus, counts=manifest.counts
+    )

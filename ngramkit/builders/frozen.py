@@ -41,7 +41,7 @@ from ngramkit.corpus.open import CorpusOptions
 from ngramkit.formats.artifact import Layout, require_layout, token_dtype
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.manifest import Manifest
-from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
+from ngramkit.formats.resumable_writer import ArtifactWriter, Build
 from ngramkit.formats.safetensors import Array, open_arrays
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.remote.publishing import build_at, require_out, require_same_or_force
@@ -143,31 +143,27 @@ def build_frozen(
             **({"private": True} if store.manifest.private else {}),
         }
 
-        def build(out: Path, *, reporter: Reporter, force: bool) -> FrozenTable:
-            if built := already_built(out, plan, reporter):
-                return FrozenTable.open(out, built)
-            with ArtifactWriter(
-                out,
-                FrozenTable.kind,
-                plan,
-                inputs=[store.path],
-                recipe=recipe,
-                private=store.manifest.private,
-                force=force,
-            ) as writer:
-                stages = StageRunner(writer, runner, reporter)
-                pieces = _pieces(store, table, memory, build_threads(workers), stages)
-                arrays = table_arrays(whole_table(pieces, table), store.tokenizer.vocabulary)
-                writer.write(TABLE, arrays)
-                sizes = {name: len(arrays[name]) for name in ("leaders", "followers")}
-                writer.commit(
-                    store.tokenizer,
-                    parameters=table._asdict(),
-                    corpus=store.manifest.corpus,
-                    counts={**store.manifest.counts, **sizes},
-                )
-            return FrozenTable.open(out, writer.manifest)
+        def write(writer: ArtifactWriter) -> None:
+            stages = StageRunner(writer, runner, reporter)
+            pieces = _pieces(store, table, memory, build_threads(workers), stages)
+            arrays = table_arrays(whole_table(pieces, table), store.tokenizer.vocabulary)
+            writer.write(TABLE, arrays)
+            sizes = {name: len(arrays[name]) for name in ("leaders", "followers")}
+            writer.commit(
+                store.tokenizer,
+                parameters=table._asdict(),
+                corpus=store.manifest.corpus,
+                counts={**store.manifest.counts, **sizes},
+            )
 
+        build = Build(
+            kind=FrozenTable,
+            plans=[plan],
+            write=write,
+            inputs=[store.path],
+            recipe=recipe,
+            private=store.manifest.private,
+        )
         place = out or default_out(store, FrozenTable.kind)
         return build_at(build, place, reporter=reporter, force=force)
 

@@ -46,7 +46,7 @@ from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.manifest import read_manifest
-from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
+from ngramkit.formats.resumable_writer import ArtifactWriter, Build
 from ngramkit.formats.safetensors import Array, WrongFileError, open_arrays, sha256_of
 from ngramkit.remote.fetch import fetch_artifact
 from ngramkit.remote.publishing import build_at, require_out
@@ -83,35 +83,34 @@ def merge(
     _require_mergeable(parts, memory)
     require_out(out, force=force)
     plan = {"kind": parts[0].kind, "merged": [part.manifest.build for part in parts]}
-    kind, inputs = type(parts[0]), [part.path for part in parts]
-    private = any(part.manifest.private for part in parts)
     with open_executor(executor, ray_address, reporter=reporter) as runner:
 
-        def build(out: Path, *, reporter: Reporter, force: bool) -> Artifact:
-            if built := already_built(out, plan, reporter):
-                return kind.open(out, built)
-            with ArtifactWriter(
-                out, kind.kind, plan, inputs=inputs, private=private, force=force
-            ) as writer:
-                if kind is Datastore:
-                    stages = StageRunner(writer, runner, reporter)
-                    parameters, counts = _merge_datastores(parts, stages)
-                else:
-                    one_by_one = Local(1) if runner.local else runner
-                    stages = StageRunner(writer, one_by_one, reporter)
-                    parameters, counts = _merge_frozen_tables(parts, memory, stages)
-                sums = {
-                    name: sum(part.manifest.counts.get(name, 0) for part in parts)
-                    for name in ("documents", "tokens")
-                }
-                writer.commit(
-                    parts[0].tokenizer,
-                    parameters={**parameters, "merged": len(parts)},
-                    corpus=_merged_corpus(parts),
-                    counts={**sums, **counts},
-                )
-            return kind.open(out, writer.manifest)
+        def write(writer: ArtifactWriter) -> None:
+            if parts[0].kind == Datastore.kind:
+                stages = StageRunner(writer, runner, reporter)
+                parameters, counts = _merge_datastores(parts, stages)
+            else:
+                one_by_one = Local(1) if runner.local else runner
+                stages = StageRunner(writer, one_by_one, reporter)
+                parameters, counts = _merge_frozen_tables(parts, memory, stages)
+            sums = {
+                name: sum(part.manifest.counts.get(name, 0) for part in parts)
+                for name in ("documents", "tokens")
+            }
+            writer.commit(
+                parts[0].tokenizer,
+                parameters={**parameters, "merged": len(parts)},
+                corpus=_merged_corpus(parts),
+                counts={**sums, **counts},
+            )
 
+        build = Build(
+            kind=type(parts[0]),
+            plans=[plan],
+            write=write,
+            inputs=[part.path for part in parts],
+            private=any(part.manifest.private for part in parts),
+        )
         return build_at(build, out, reporter=reporter, force=force)
 
 
@@ -212,7 +211,12 @@ def _merge_frozen_tables(
     memory = max(memory or TASK_MEMORY, frozen.MIN_MEMORY)
     most = max(memory // row_bytes(first.tokenizer.vocabulary, wanted.length), 1)
     sizes = [len(table.followers) for table in tables]
-    ranges = even_ranges(sizes, lambda number, rows: _leaders_of_rows(tables[number], rows), most)
+
+    def leaders_of_rows(number: int, rows: Array) -> Array:
+        table = tables[number]
+        return table.leaders[np.searchsorted(table.follower_offsets[1:], rows, side="right")]
+
+    ranges = even_ranges(sizes, leaders_of_rows, most)
     files = [
         TableFile(str(table.path.absolute()), table.manifest.files[TABLE].sha256)
         for table in tables
@@ -236,10 +240,6 @@ def _merge_frozen_tables(
     limits = {"leaders": wanted.leaders, "followers": wanted.followers}
     counts = {name: len(arrays[name]) for name in limits}
     return {**first.manifest.parameters, **limits}, counts
-
-
-def _leaders_of_rows(table: FrozenTable, rows: Array) -> Array:
-    return table.leaders[np.searchsorted(table.follower_offsets[1:], rows, side="right")]
 
 
 def add_leaders(

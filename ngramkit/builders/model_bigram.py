@@ -26,8 +26,9 @@ from ngramkit.builders.model_topk import Passes
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.model_bigram import TABLE, ModelBigram
-from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, already_built
+from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, Build
 from ngramkit.formats.safetensors import Array, open_arrays
+from ngramkit.remote.publishing import build_at
 
 SAVE_SECONDS = 30.0
 
@@ -45,7 +46,7 @@ def build_model_bigram(
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
 ) -> BuiltTable[ModelBigram]:
-    """Build the table of `model` at `out`, or open it if it exists.
+    """Build the table of `model` at `out` (a path or a URL), or open it if it exists.
 
     `model` is a transformers causal LM in evaluation mode. Each row has `k` next tokens and drafts
     of `width` tokens; for `prefix` and `extend` see formats.model_bigram. Takes one pass per token,
@@ -60,11 +61,12 @@ def build_model_bigram(
     before = [] if tokenizer.bos is None or prefix == "none" else [tokenizer.bos]
     options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
     plan = table_plan(ModelBigram.kind, model, tokenizer, options)
-    if built := already_built(out, plan, reporter):
-        return BuiltTable(ModelBigram.open(out, built), None)
-    passes = Passes(model, tokenizer.record.vocabulary, absent, before)
-    began = time.perf_counter()
-    with ArtifactWriter(out, ModelBigram.kind, plan, recipe=recipe, force=force) as writer:
+    seconds = None
+
+    def write(writer: ArtifactWriter) -> None:
+        nonlocal seconds
+        began = time.perf_counter()
+        passes = Passes(model, tokenizer.record.vocabulary, absent, before)
         arrays = _next_tokens(writer, passes, k, reporter)
         if extend == "bigram" or width == 1:
             extended = follow_likeliest(arrays["next_tokens"], width)
@@ -78,7 +80,10 @@ def build_model_bigram(
             corpus={},
             counts={"rows": rows, "drafts": rows * k},
         )
-    return BuiltTable(ModelBigram.open(out), time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+
+    build = Build(kind=ModelBigram, plans=[plan], write=write, recipe=recipe)
+    return BuiltTable(build_at(build, out, reporter=reporter, force=force), seconds)
 
 
 def _next_tokens(

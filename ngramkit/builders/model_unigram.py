@@ -25,8 +25,9 @@ from ngramkit.builders.model_topk import out_of_memory
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.model_unigram import TABLE, ModelUnigram
-from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
+from ngramkit.formats.resumable_writer import ArtifactWriter, Build
 from ngramkit.formats.safetensors import Array
+from ngramkit.remote.publishing import build_at
 
 EMBEDDINGS_AT_ONCE = 8192  # embeddings multiplied at a time
 
@@ -50,10 +51,11 @@ def build_model_unigram(
     require_usable(model, tokenizer)
     absent = require_rows(k, tokenizer)
     plan = table_plan(ModelUnigram.kind, model, tokenizer, {"k": k, "rule": rule})
-    if built := already_built(out, plan, reporter):
-        return BuiltTable(ModelUnigram.open(out, built), None)
-    began = time.perf_counter()
-    with ArtifactWriter(out, ModelUnigram.kind, plan, force=force) as writer:
+    seconds = None
+
+    def write(writer: ArtifactWriter) -> None:
+        nonlocal seconds
+        began = time.perf_counter()
         present = np.setdiff1d(np.arange(tokenizer.record.vocabulary), absent)
         try:
             scores = _unigram_log_probs(model, present, rule)
@@ -77,7 +79,10 @@ def build_model_unigram(
         writer.commit(
             tokenizer.record, parameters=plan["parameters"], corpus={}, counts={"rows": k}
         )
-    return BuiltTable(ModelUnigram.open(out), time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+
+    build = Build(kind=ModelUnigram, plans=[plan], write=write)
+    return BuiltTable(build_at(build, out, reporter=reporter, force=force), seconds)
 
 
 def _unigram_log_probs(model: Any, present: Array, rule: str) -> Array:

@@ -25,8 +25,9 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
-from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
+from ngramkit.formats.resumable_writer import ArtifactWriter, Build
 from ngramkit.formats.safetensors import Array
+from ngramkit.remote.publishing import build_at
 
 MAX_SHARD_TOKENS = 1 << 25  # sorting takes 16 bytes for each
 HEADER_BYTES = 1024  # upper bound
@@ -49,12 +50,12 @@ def prune_artifact(
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
 ) -> Artifact:
-    """Prune a datastore or frozen table to at most `size` bytes, at `out`.
+    """Prune a datastore or frozen table to at most `size` bytes, at `out`, a path or a URL.
 
     `answers` are token ids of the text to draft for. An artifact that fits is kept whole. Raises
     UsageError for other kinds, and for a `size` that is too small.
     """
-    manifest, kind = artifact.manifest, type(artifact)
+    manifest = artifact.manifest
     rule = {
         "bytes": size,
         "rule": DATASTORE_RULE if isinstance(artifact, Datastore) else FROZEN_RULE,
@@ -68,17 +69,8 @@ def prune_artifact(
         raise UsageError(
             f"cannot prune {a_kind(artifact.kind)}", "Prune a datastore or a frozen table."
         )
-    if built := already_built(out, plan, reporter):
-        return kind.open(out, built)
-    with ArtifactWriter(
-        out,
-        artifact.kind,
-        plan,
-        inputs=[artifact.path],
-        recipe=recipe,
-        private=manifest.private,
-        force=force,
-    ) as writer:
+
+    def write(writer: ArtifactWriter) -> None:
         if isinstance(artifact, Datastore):
             parameters, counts = _write_datastore(artifact, writer, size, answers, reporter)
             amount = "tokens"
@@ -93,7 +85,16 @@ def prune_artifact(
             corpus={**artifact.manifest.corpus, "pruned": {**rule, "of": whole}},
             counts={**artifact.manifest.counts, **counts},
         )
-    return kind.open(out, writer.manifest)
+
+    build = Build(
+        kind=type(artifact),
+        plans=[plan],
+        write=write,
+        inputs=[artifact.path],
+        recipe=recipe,
+        private=manifest.private,
+    )
+    return build_at(build, out, reporter=reporter, force=force)
 
 
 def _digest_of_answers(answers: Sequence[Array]) -> str:

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +29,12 @@ from ngramkit.builders.corpus_parts import encode_parts
 from ngramkit.builders.tasks import Executor, StageRunner, open_executor
 from ngramkit.corpus.deduplication import Deduplicated
 from ngramkit.corpus.document import Position
-from ngramkit.corpus.encoding import EncodedBatch, encode_documents, use_cores
+from ngramkit.corpus.encoding import (
+    EncodedBatch,
+    encode_documents,
+    eos_after_documents,
+    use_cores,
+)
 from ngramkit.corpus.gigatoken import open_encoder
 from ngramkit.corpus.naming import corpus_name, planned_corpus, selection_name
 from ngramkit.corpus.open import (
@@ -45,7 +49,13 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.manifest import Manifest, build_id, is_private_corpus
 from ngramkit.formats.outputs import ARTIFACTS, default_place
-from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter, already_built, in_progress
+from ngramkit.formats.resumable_writer import (
+    SCRATCH,
+    ArtifactWriter,
+    Build,
+    already_built,
+    in_progress,
+)
 from ngramkit.formats.safetensors import Array, open_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
@@ -115,7 +125,7 @@ def tokenize(
     with open_executor(executor, ray_address, workers, reporter) as runner:
         opened, tokenizer = _open_corpus_and_tokenizer(corpus, text, model, reporter)
         plan = tokens_plan(opened, tokenizer, eos=eos, shard_tokens=shard_tokens)
-        build = partial(_build_tokens, opened, tokenizer, plan, workers, runner)
+        build = _token_build(opened, tokenizer, plan, runner, reporter, workers)
         place = out or default_path(tokenizer.record.id, plan)
         return build_at(build, place, reporter=reporter, force=force)
 
@@ -191,9 +201,7 @@ def token_store(
     path = default_path(tokenizer.record.id, plan)
     if not already_built(path, plan):
         require_place(PlannedStore(plan["corpus"], tokenizer.record, build_id(plan)))
-    store = _build_tokens(
-        corpus, tokenizer, plan, None, executor, path, reporter=reporter, force=False
-    )
+    store = _token_build(corpus, tokenizer, plan, executor, reporter).at(path, reporter=reporter)
     try:
         yield store
     except BaseException as error:
@@ -253,25 +261,17 @@ def parse_memory(memory: int | str | None) -> int | None:
     return memory
 
 
-def _build_tokens(
+def _token_build(
     corpus: AnyCorpus,
     tokenizer: TextTokenizer,
     plan: Mapping[str, Any],
-    workers: int | None,
     executor: Executor,
-    path: Path,
-    *,
     reporter: Reporter,
-    force: bool,
-) -> TokenStore:
-    if built := already_built(path, plan, reporter):
-        return TokenStore.open(path, built)
-    private = is_private_corpus(plan["corpus"])
-    with ArtifactWriter(
-        path, TokenStore.kind, plan, inputs=corpus.places, private=private, force=force
-    ) as writer:
+    workers: int | None = None,
+) -> Build[TokenStore]:
+    def write(writer: ArtifactWriter) -> None:
         record, parameters = tokenizer.record, plan["parameters"]
-        ending = record.eos if parameters["eos"] else None
+        ending = eos_after_documents(record, wanted=parameters["eos"])
         dtype = token_dtype(record.vocabulary)
         cutter = ShardCutter(writer, dtype, parameters["shard_tokens"], positions=executor.local)
         if kept := cutter.counts["documents"]:
@@ -302,7 +302,9 @@ def _build_tokens(
             bad = counted(corpus.skipped.records, "bad record")
             reporter.note(f"skipped {bad}; the first: {corpus.skipped.first}")
         writer.commit(record, parameters=parameters, corpus=facts, counts=cutter.counts)
-    return TokenStore.open(path, writer.manifest)
+
+    private = is_private_corpus(plan["corpus"])
+    return Build(kind=TokenStore, plans=[plan], write=write, inputs=corpus.places, private=private)
 
 
 def _require_text(corpus: AnyCorpus, ending: int | None, counts: Mapping[str, int]) -> None:

@@ -16,10 +16,9 @@ from ngramkit.builders.model_table import (
 )
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import PendingModel, open_pending_model
-from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.outputs import default_place
-from ngramkit.remote.publishing import build_at, require_out, require_same_or_force
+from ngramkit.remote.publishing import require_out, require_same_or_force
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -108,14 +107,8 @@ def _build_table(
     from ngramkit.builders.model_bigram import build_model_bigram  # imports torch, as the model has
     from ngramkit.builders.model_unigram import build_model_unigram
 
-    builder: Any = {"bigram": build_model_bigram, "unigram": build_model_unigram}[kind]
-    seconds: float | None = None
-
-    def build(path: Path, **run: Any) -> Artifact:
-        nonlocal seconds
-        built = builder(model.model, model.tokenizer, path, **options, **run)
-        seconds = built.seconds
-        table: Artifact = built.table
-        return table
-
-    return BuiltTable(build_at(build, place, reporter=reporter, force=force), seconds)
+    build: Any = {"bigram": build_model_bigram, "unigram": build_model_unigram}[kind]
+    built: BuiltTable[Any] = build(
+        model.model, model.tokenizer, place, **options, reporter=reporter, force=force
+    )
+    return built

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from ngramkit.drafters.base import TokenArray
 from ngramkit.evaluate.records import read_records
 from ngramkit.formats.artifact import Artifact
 from ngramkit.remote.fetch import default_output, fetch_artifact
-from ngramkit.remote.publishing import build_at, require_out
+from ngramkit.remote.publishing import require_out
 
 PROMPT_CONTEXT = 8  # tokens of the prompt, for an answer's first n-grams
 
@@ -57,8 +56,7 @@ def prune(
         )
     from ngramkit.builders.prune_by_worth import prune_artifact
 
-    build = partial(prune_artifact, artifact, size=size, answers=texts)
-    return build_at(build, place, reporter=reporter, force=force)
+    return prune_artifact(artifact, place, size, answers=texts, reporter=reporter, force=force)
 
 
 def _answers_to_judge_by(

@@ -22,7 +22,7 @@ from ngramkit.formats.outputs import ARTIFACTS, require_fit_for_output
 from ngramkit.formats.replacing import clear_killed_run, exists_error, require_writable
 from ngramkit.inspection import open_artifact
 from ngramkit.remote.fetch import default_output
-from ngramkit.remote.publishing import build_at, require_out
+from ngramkit.remote.publishing import require_out
 
 
 class ExportFormat(NamedTuple):
@@ -210,14 +210,10 @@ def import_(
     path = out if out is not None else ARTIFACTS / f"{file.stem}-{IMPORT_KINDS[origin]}"
     require_out(path, force=force)
     tokenizer = load_tokenizer(chosen_model(model).name)
+    if origin == "llama.cpp":
+        from ngramkit.exchange.llama_cpp import import_cache
 
-    def build(path: Path, reporter: Reporter, force: bool) -> Artifact:
-        if origin == "llama.cpp":
-            from ngramkit.exchange.llama_cpp import import_cache
+        return import_cache(file, tokenizer, path, order=order, reporter=reporter, force=force)
+    from ngramkit.exchange.rest_idx import import_rest_idx
 
-            return import_cache(file, tokenizer, path, order=order, force=force)
-        from ngramkit.exchange.rest_idx import import_rest_idx
-
-        return import_rest_idx(file, tokenizer, path, reporter=reporter, force=force)
-
-    return build_at(build, path, reporter=reporter, force=force)
+    return import_rest_idx(file, tokenizer, path, reporter=reporter, force=force)

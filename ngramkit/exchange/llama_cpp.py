@@ -42,8 +42,9 @@ from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.replacing import whole_file
-from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
+from ngramkit.formats.resumable_writer import ArtifactWriter, Build
 from ngramkit.formats.safetensors import Array, sha256_of
+from ngramkit.remote.publishing import build_at
 
 KEY_IDS = 4  # ids of an ngram
 RECORD, PAIR = 4 * (KEY_IDS + 1), 8  # bytes
@@ -110,9 +111,10 @@ def export_cache(
 def import_cache(
     path: Path,
     tokenizer: TextTokenizer,
-    out: Path,
+    out: str | Path,
     *,
     order: int | None = None,
+    reporter: Reporter = SILENT,
     force: bool = False,
 ) -> FrozenTable:
     """Build a frozen table from the file's ngrams of `order` tokens and their next tokens.
@@ -140,11 +142,10 @@ def import_cache(
         "order": chosen,
         "tokenizer": tokenizer.record.fingerprint,
     }
-    if built := already_built(out, plan):
-        return FrozenTable.open(out, built)
-    arrays = _table_of_cache(cache, chosen, token_dtype(tokenizer.record.vocabulary))
-    sizes = np.diff(arrays["follower_offsets"].astype(np.int64))
-    with ArtifactWriter(out, FrozenTable.kind, plan, inputs=[path], force=force) as writer:
+
+    def write(writer: ArtifactWriter) -> None:
+        arrays = _table_of_cache(cache, chosen, token_dtype(tokenizer.record.vocabulary))
+        sizes = np.diff(arrays["follower_offsets"].astype(np.int64))
         writer.write(TABLE, arrays)
         writer.commit(
             tokenizer.record,
@@ -158,7 +159,9 @@ def import_cache(
             counts={"leaders": len(sizes), "followers": len(arrays["followers"])},
             foreign=True,
         )
-    return FrozenTable.open(out)
+
+    build = Build(kind=FrozenTable, plans=[plan], write=write, inputs=[path])
+    return build_at(build, out, reporter=reporter, force=force)
 
 
 def _loading_time(size: int) -> str:

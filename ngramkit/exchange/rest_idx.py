@@ -36,6 +36,7 @@ from ngramkit.formats.replacing import delete_artifact, whole_file
 from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
 from ngramkit.formats.safetensors import Array, sha256_of
 from ngramkit.formats.tokens import TokenStore
+from ngramkit.remote.publishing import folder_to_build_in
 
 CHUNK_TOKENS = 1 << 29  # tokens per written chunk, REST's default; lengths fit 32 bits
 CHECKED_SUFFIXES = 1 << 22  # suffixes checked at a time
@@ -87,7 +88,7 @@ def export_rest_idx(
 def import_rest_idx(
     path: Path,
     tokenizer: TextTokenizer,
-    out: Path,
+    out: str | Path,
     *,
     reporter: Reporter = SILENT,
     force: bool = False,
@@ -100,8 +101,9 @@ def import_rest_idx(
     record = tokenizer.record
     corpus = {"id": path.name, "format": "rest-idx", "sha256": sha256_of(path)}
     plan = {"kind": TokenStore.kind, "corpus": corpus, "tokenizer": record.fingerprint}
-    require_fit_for_output(out, [path])
-    documents = out.with_name(out.name + ".documents.partial")
+    folder = folder_to_build_in(out)
+    require_fit_for_output(folder, [path])
+    documents = folder.with_name(folder.name + ".documents.partial")
     if not already_built(documents, plan):
         with ArtifactWriter(documents, TokenStore.kind, plan, force=True) as writer:
             counts = {"documents": 0, "tokens": 0}

@@ -7,11 +7,11 @@ Complete files in `NAME.partial/` are recorded in `progress.jsonl`: {"build", "n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.basics.limits import LIMITS
@@ -19,6 +19,7 @@ from ngramkit.basics.machine import Lock
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import counted
 from ngramkit.basics.untrusted import not_linked, parse_json, read_plain
+from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import artifact_card
 from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE
@@ -34,11 +35,10 @@ from ngramkit.formats.safetensors import Array, FileRecord, sha256_of, write_arr
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 SCRATCH = "scratch"  # fact of files that only the build needs
+Made = TypeVar("Made", bound=Artifact)
 
 
-def already_built(
-    path: str | Path, plan: Mapping[str, Any], reporter: Reporter = SILENT
-) -> Manifest | None:
+def already_built(path: str | Path, plan: Mapping[str, Any]) -> Manifest | None:
     """Return the manifest if `path` is a finished artifact of this plan, else None.
 
     Cleans up after killed runs.
@@ -47,7 +47,6 @@ def already_built(
     with suppress(ArtifactError):
         manifest = read_manifest(Path(path))
         if manifest.build == build_id(plan):
-            reporter.note(f"{path} is up to date")
             return manifest
     return None
 
@@ -91,6 +90,7 @@ class ArtifactWriter:
         self.path = Path(path)
         self.manifest: Manifest  # set by `commit`
         self.kind = kind
+        self.plan = plan
         self.build = build_id(plan)
         self._recipe = recipe
         self._mode = PRIVATE if private else 0o777
@@ -179,6 +179,46 @@ class ArtifactWriter:
         if not self._recalled and not foreign:
             write_proof_of_own_files(self.path, manifest)
         return self.path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build(Generic[Made]):
+    """An artifact to build, unless it exists: what decides its bytes, and how they are written.
+
+    `plans` are alternatives, the best first: a finished or begun one is kept. `write` writes the
+    files of `writer.plan` and commits. Other options are as in `ArtifactWriter`.
+    """
+
+    kind: type[Made]
+    plans: Sequence[Mapping[str, Any]]
+    write: Callable[[ArtifactWriter], object]
+    inputs: Sequence[Path] = ()
+    recipe: Mapping[str, Any] | None = None
+    private: bool = False
+
+    def at(
+        self, path: Path, *, name: str = "", reporter: Reporter = SILENT, force: bool = False
+    ) -> Made:
+        """Open the artifact at `path`, or build it there; notes call it `name`."""
+        chosen = self.plans[0]
+        for plan in self.plans:
+            if built := already_built(path, plan):
+                reporter.note(f"{name or path} is up to date")
+                return self.kind.open(path, built)
+            if in_progress(path, plan):
+                chosen = plan
+                break
+        with ArtifactWriter(
+            path,
+            self.kind.kind,
+            chosen,
+            inputs=self.inputs,
+            recipe=self.recipe,
+            private=self.private,
+            force=force,
+        ) as writer:
+            self.write(writer)
+        return self.kind.open(path, writer.manifest)
 
 
 def recipe_text(build: str, inputs: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import cast
 
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import ArtifactError, InputError, NgramkitError, UsageError
@@ -22,15 +22,15 @@ from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import read_json
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, read_manifest
+from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, build_id, read_manifest
 from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, entries_with_our_names, remove_entries
 from ngramkit.formats.proofs import write_proof_of_own_files
 from ngramkit.formats.replacing import exists_error, hold_lock, replace_text, require_place
+from ngramkit.formats.resumable_writer import Build, Made
 from ngramkit.remote.url_cache import (  # fmt: skip
     Cache,
     Entry,
-    fetch_texts,
     find_remote_manifest,
     link_blobs,
     local_name,
@@ -41,7 +41,6 @@ from ngramkit.remote.url_cache import (  # fmt: skip
 )
 from ngramkit.remote.urls import UrlFolder, as_path, as_url, require_whole_writes
 
-Made = TypeVar("Made", bound=Artifact)
 UPLOADS_FILE = "uploads.json"  # lists the uploaded files, next to the work folder
 
 
@@ -86,61 +85,49 @@ def require_same_or_force(
 
 
 def build_at(
-    build: Callable[..., Made],
-    out: str | Path | None,
-    *,
-    reporter: Reporter = SILENT,
-    force: bool = False,
+    build: Build[Made], out: str | Path, *, reporter: Reporter = SILENT, force: bool = False
 ) -> Made:
-    """Call `build(FOLDER, reporter=, force=)` and place its artifact at `out`, a path or a URL.
+    """Open the artifact at `out`, a path or a URL, or build it there.
 
-    For a URL, FOLDER is a local work folder. An artifact of the same plan is kept, another replaced
-    only with `force`. Raises as `build`; UsageError if the storage is not writable or holds another
-    artifact, NetworkError if it refuses.
+    An artifact of the same plan is kept, another replaced only with `force`. Raises as `Build.at`;
+    UsageError if the storage is not writable or holds another artifact, NetworkError if it refuses.
     """
     url = _require_atomic_url(out)
     if url is None:
-        return build(None if out is None else as_path(out), reporter=reporter, force=force)
-    place, cache = UrlFolder.at(url, "out"), Cache.chosen()
-    key = hashlib.sha256(place.url.encode()).hexdigest()[:16]
-    work = cache.folder / "work" / key / local_name(place)
-    work.parent.mkdir(exist_ok=True)
-    relabelled, done = _Relabelled(reporter, work, str(place)), work.with_name("published")
+        return build.at(as_path(out), reporter=reporter, force=force)
+    place, cache, work = UrlFolder.at(url, "out"), Cache.chosen(), folder_to_build_in(out)
+    done = work.with_name("published")
     with hold_lock(work.parent / "lock", busy=f"another process is building {place}"):
         if done.exists():  # left by a process killed while moving it to the cache
             remove_entries(entries_with_our_names(done))
-        with _copied_manifest(place, work) as stood_in, _errors_relabelled(work, str(place)):
-            try:
-                made = build(work, reporter=relabelled, force=force)
-            except ArtifactError:
-                if not stood_in or not (work / MANIFEST_FILE).exists():
-                    raise
-                # The remote manifest is of this plan; its files are only remote.
-                folder, _ = stage_artifact(place.url, reporter=reporter)
-            else:
-                _publish_artifact(place, made, force, relabelled)
+        if work.exists() and not any(work.glob("*.safetensors")):  # as 0.2.0 left it after a kill
+            remove_entries(entries_with_our_names(work))
+        remote = None if work.exists() else find_remote_manifest(place)
+        if remote is not None and remote[1].build in map(build_id, build.plans):
+            reporter.note(f"{place} is up to date")
+            folder, _ = stage_artifact(place.url, reporter=reporter)
+        elif remote is not None and not force:
+            raise exists_error(place)
+        else:
+            with _errors_relabelled(work, str(place)):
+                made = build.at(work, name=str(place), reporter=reporter, force=force)
+                _publish_artifact(place, made, force, reporter)
                 folder = _move_to_cache(place, cache, made, done, reporter)
         opened = open_artifact_folder(folder)
     opened.origin = str(place)
     return cast("Made", opened)
 
 
-@contextmanager
-def _copied_manifest(place: UrlFolder, work: Path) -> Iterator[bool]:
-    """Copy the URL's manifest to the work folder for the builder to find; yield whether it did."""
-    _clear_stand_in(work)  # left by a killed process
-    stands_in = not work.exists() and fetch_texts(place, work)
-    try:
-        yield stands_in
-    finally:
-        if stands_in:
-            _clear_stand_in(work)
-
-
-def _clear_stand_in(work: Path) -> None:
-    if work.exists() and not any(work.glob("*.safetensors")):
-        with suppress(OSError, UsageError):
-            remove_entries(entries_with_our_names(work))
+def folder_to_build_in(out: str | Path) -> Path:
+    """Return the path `out`, or the work folder of a URL."""
+    url = as_url(out)
+    if url is None:
+        return as_path(out)
+    place = UrlFolder.at(url, "out")
+    key = hashlib.sha256(place.url.encode()).hexdigest()[:16]
+    work = Cache.chosen().folder / "work" / key / local_name(place)
+    work.parent.mkdir(exist_ok=True)
+    return work
 
 
 def _publish_artifact(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) -> None:
@@ -241,25 +228,6 @@ def _move_to_cache(
     remove_entries(entries_with_our_names(done))
     (work.with_name(UPLOADS_FILE)).unlink(missing_ok=True)
     return folder
-
-
-class _Relabelled(Reporter):
-    """Show the URL in place of the work folder."""
-
-    def __init__(self, reporter: Reporter, folder: Path, name: str) -> None:
-        self.reporter, self._folder, self._name = reporter, str(folder), name
-
-    def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
-        self.reporter.stage(name.replace(self._folder, self._name), total, unit)
-
-    def advance(self, amount: float, **counts: float) -> None:
-        self.reporter.advance(amount, **counts)
-
-    def note(self, text: str) -> None:
-        self.reporter.note(text.replace(self._folder, self._name))
-
-    def fetched(self, source: str, commit: str) -> None:
-        self.reporter.fetched(source, commit)
 
 
 @contextmanager

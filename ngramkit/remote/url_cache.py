@@ -200,7 +200,9 @@ def stage_artifact(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Mani
         folder = staged_folder(cache, place, manifest)
         try:
             _download_artifact(place, cache, manifest, reporter)
-            _link_blobs_and_texts(place, cache, folder, raw, manifest)
+            link_blobs(cache, folder, manifest)
+            if not (folder / MANIFEST_FILE).exists():
+                _put_texts(place, folder, raw, CARD, RECIPE)
             open_artifact_folder(folder, reporter=reporter)
         except ArtifactError as error:
             if not left or not _is_worth_a_retry(error, cache, manifest):
@@ -270,14 +272,6 @@ def _download_artifact(
         list(pool.map(fetch, missing))  # stops at the first error
 
 
-def _link_blobs_and_texts(
-    place: UrlFolder, cache: Cache, folder: Path, raw: bytes, manifest: Manifest
-) -> None:
-    link_blobs(cache, folder, manifest)
-    if not (folder / MANIFEST_FILE).exists():
-        _put_texts(place, folder, raw, CARD, RECIPE)
-
-
 def _put_texts(place: UrlFolder, folder: Path, manifest: bytes, *names: str) -> None:
     for name in names:
         text = place.read(name, LIMITS.text_bytes)
@@ -310,14 +304,12 @@ def _temporary_path(path: Path) -> Path:
 # An artifact's texts at a URL: manifest, card, recipe.
 
 
-def fetch_texts(place: UrlFolder, folder: Path) -> bool:
-    """Download manifest and recipe into a new `folder`; return False if there is no artifact."""
+def fetch_manifest_and_recipe(place: UrlFolder, folder: Path) -> None:
+    """Download both into a new `folder`, if there is an artifact."""
     remote = find_remote_manifest(place)
-    if remote is None:
-        return False
-    folder.mkdir()
-    _put_texts(place, folder, remote[0], RECIPE)
-    return True
+    if remote is not None:
+        folder.mkdir()
+        _put_texts(place, folder, remote[0], RECIPE)
 
 
 def upload_texts(place: UrlFolder, folder: Path, *names: str) -> None:

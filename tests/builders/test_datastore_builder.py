@@ -164,7 +164,7 @@ def test_finished_shards_are_kept_over_a_failure(tmp_path, token_store, monkeypa
 
 @pytest.mark.parametrize(
     ("build", "step"),
-    [(build_datastore, "datastore._sort_stream"), (build_frozen, "frozen._pieces")],
+    [(build_datastore, "datastore._write_suffix_arrays"), (build_frozen, "frozen._pieces")],
 )
 def test_what_ends_a_build_from_text_is_told_where_its_tokens_are(
     build, step, tmp_path, monkeypatch

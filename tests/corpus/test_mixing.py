@@ -1,7 +1,6 @@
 """Mixtures: their documents, order, records and errors."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +58,7 @@ def test_reading_resumes_after_any_document(corpora):
     whole = [document.text for document in documents]
     assert [document.kept for document in documents] == list(range(len(whole)))
     for at, document in enumerate(documents):
-        end = Position(**asdict(document.end))
+        end = Position(**document.end._asdict())
         assert texts(mixture, end) == whole[at + 1 :]
 
 
