@@ -186,7 +186,7 @@ class EncodedPart(NamedTuple):
 
     def keep(self, deduplicator: Deduplicator, skipped: int) -> Generator[EncodedBatch, None, int]:
         """Yield kept documents after the first `skipped`; return how many were decided."""
-        kinds = [Document("", tuple(names), "", 0, 0, 0, 0, 0) for names in self.licenses]
+        kinds = [Document("", tuple(names), "") for names in self.licenses]
         lengths = self.arrays["lengths"].astype(np.int64)
         ends = np.concatenate([[0], np.cumsum(lengths)])
         decided = 0
@@ -256,7 +256,7 @@ def encode_part(
             lengths.append(packed.lengths)
             for document in packed.documents:
                 numbers.append(licenses.setdefault(document.licenses, len(licenses)))
-                bad.append(document.bad)
+                bad.append(document.end.bad)
                 if marks is not None:
                     marks.add(document.text)
         tokens = _map_file(ids, dtype)

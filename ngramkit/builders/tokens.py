@@ -472,5 +472,5 @@ class ShardCutter:
         last = gathered[-1]
         facts = {**last.counts, "licenses": dict(last.licenses), **marks}
         if self._positions:
-            facts["position"] = asdict(last.position)
+            facts["position"] = last.position._asdict()
         self._writer.write(name, {"tokens": tokens, **arrays}, **facts)

@@ -86,7 +86,7 @@ class Deduplicated(Composed):
                 evaluated, partial(digest_of_text, text), partial(word_runs, text)
             )
             if keeps and deduplicator.kept > first:
-                yield document._replace(kept=deduplicator.kept - 1)
+                yield document._replace(end=document.end._replace(kept=deduplicator.kept))
             if deduplicator.full:
                 return
 

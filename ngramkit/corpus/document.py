@@ -85,8 +85,7 @@ class OnePart(DocumentSource):
         return self.source.rows(self.part)
 
 
-@dataclass(frozen=True)
-class Position:
+class Position(NamedTuple):
     """A resume point between two documents."""
 
     part: int = 0
@@ -101,17 +100,7 @@ class Document(NamedTuple):
     text: str
     licenses: tuple[str, ...]
     repository: str
-    part: int
-    row: int
-    first: int
-    number: int  # index in the corpus
-    kept: int  # documents yielded before this one
-    bad: int = 0  # records skipped before this one
-
-    @property
-    def end(self) -> Position:
-        next_number, kept = self.number + 1, self.kept + 1
-        return Position(self.part, self.row, self.first, next_number, kept, self.bad)
+    end: Position = Position()
 
 
 @dataclass(frozen=True)
@@ -169,12 +158,10 @@ class Corpus:
                     if is_longer(text, self.max_document):
                         raise too_large(f"{self.id}, document {number}", self.max_document)
                     chosen = number >= at.number and not (sampled and not select.samples(number))
+                    number += 1
                     if chosen and not (filtered and not select.admits(text, licenses, repository)):
-                        yield Document(
-                            text, licenses, repository, part, row, first, number, kept,
-                            skipped.records,
-                        )  # fmt: skip
                         kept += 1
+                        end = Position(part, row, first, number, kept, skipped.records)
+                        yield Document(text, licenses, repository, end)
                         if kept == select.limit:
                             return
-                    number += 1

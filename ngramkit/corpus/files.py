@@ -28,11 +28,11 @@ from ngramkit.basics.terminal_text import counted
 from ngramkit.corpus import unpacking
 from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.parquet_tables import parquet_schema, read_parquet, row_places
-from ngramkit.corpus.readers import READERS
+from ngramkit.corpus.readers import READER_OF_SUFFIX
 from ngramkit.corpus.rows import ReaderOptions
 from ngramkit.corpus.unpacking import MAX_RATIO
 
-TABLES = frozenset(READERS) - {".txt", ".md", ".py"}
+TABLES = frozenset(READER_OF_SUFFIX) - {".txt", ".md", ".py"}
 DESCRIPTIONS = ("dataset_infos.json", "dataset_dict.json")  # of datasets
 # Reasons for skipping files of folders and globs.
 HIDDEN, OTHER_KINDS, ABOUT = "hidden", "of kinds that are not read", "about the dataset"
@@ -54,7 +54,7 @@ def reader_suffix(path: Path) -> str:
 
 
 def has_readable_suffix(path: Path) -> bool:
-    return reader_suffix(path) in READERS
+    return reader_suffix(path) in READER_OF_SUFFIX
 
 
 def is_hidden(path: Path) -> bool:
@@ -80,7 +80,7 @@ def require_readable_suffix(path: Path, name: str) -> None:
     if not has_readable_suffix(path):
         raise InputError(
             f"cannot read {name}: its kind of file is not supported",
-            f"Use one of {' '.join(sorted(READERS))}, also with .gz or .zst.",
+            f"Use one of {' '.join(sorted(READER_OF_SUFFIX))}, also with .gz or .zst.",
         )
 
 
@@ -153,7 +153,7 @@ class FileSource(DocumentSource):
                 open_table(path, raw) if is_table else nullcontext(unpacking.decompress(raw, path))
             ) as file:
                 if self.groups is None:
-                    rows = READERS[suffix](path, file, reading)
+                    rows = READER_OF_SUFFIX[suffix](path, file, reading)
                 else:
                     rows = read_parquet(path, file, reading, range(*self.groups))
                 for row in rows:

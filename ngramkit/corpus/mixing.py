@@ -7,7 +7,7 @@ documents of the whole mixture.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,8 +86,9 @@ class Mixture(Composed):
             part = at.part - before
             if part < corpus.source.parts:
                 begin = Position(kept=kept, bad=self.skipped.records)
-                for document in corpus.documents(begin if part < 0 else replace(at, part=part)):
-                    yield document._replace(part=before + document.part)
+                for document in corpus.documents(begin if part < 0 else at._replace(part=part)):
+                    end = document.end._replace(part=before + document.end.part)
+                    yield document._replace(end=end)
                     kept += 1
                     if kept == self.limit:
                         break

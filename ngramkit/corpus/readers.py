@@ -114,7 +114,7 @@ def _list_records(body: Any, where: str) -> Iterator[tuple[str, Any]]:
     return ((f"{where}, record {number}", record) for number, record in listed)
 
 
-READERS: dict[str, Reader] = {
+READER_OF_SUFFIX: dict[str, Reader] = {
     ".txt": read_text,
     ".md": read_text,
     ".py": read_python,

@@ -30,6 +30,7 @@ SCHEME = re.compile(r"hf:/{1,2}")  # pathlib.Path drops the second slash
 class Fetched:
     path: Path
     commit: str | None = None  # on the Hub; for other URLs the manifest's checksum
+    origin: str | None = None  # its name on the Hub or its URL, without secrets
 
 
 @dataclass(frozen=True)
@@ -95,26 +96,22 @@ def is_hub_name(source: str | Path) -> bool:
     return SCHEME.match(str(source)) is not None
 
 
-def require_place(source: object) -> None:
-    if not isinstance(source, str | Path):
-        raise UsageError(
-            f"an artifact must be a folder, a URL or hf://USER/NAME, got {source!r:.60}",
-            "Give its path.",
-        )
-
-
 def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
     """Return the local folder.
 
     Raises as `fetch_from_hub` and `remote.url_cache.stage_artifact`.
     """
-    require_place(source)
+    if not isinstance(source, str | Path):
+        raise UsageError(
+            f"an artifact must be a folder, a URL or hf://USER/NAME, got {source!r:.60}",
+            "Give its path.",
+        )
     url = as_url(source)
     if url is not None:
         from ngramkit.remote.url_cache import stage_artifact  # slow import
 
         folder, manifest = stage_artifact(url, reporter=reporter)
-        return Fetched(folder, manifest.checksum)
+        return Fetched(folder, manifest.checksum, url_label(url))
     if is_hub_name(source):
         return fetch_from_hub(HubName.parse(str(source)), reporter=reporter)
     return Fetched(as_path(source))
@@ -127,12 +124,9 @@ def fetch_artifact(source: str | Path | Artifact, *, reporter: Reporter = SILENT
     """
     if isinstance(source, Artifact):
         return source
-    require_place(source)
-    url = as_url(source)
-    if url is None and not is_hub_name(source):
-        return opening.open_artifact_folder(as_path(source))
-    artifact = opening.open_artifact_folder(fetch(source, reporter=reporter).path)
-    artifact.origin = str(source) if url is None else url_label(url)  # without secrets
+    fetched = fetch(source, reporter=reporter)
+    artifact = opening.open_artifact_folder(fetched.path)
+    artifact.origin = fetched.origin
     return artifact
 
 
@@ -169,7 +163,7 @@ def fetch_from_hub(name: HubName, *, reporter: Reporter = SILENT) -> Fetched:
         _download_listed(name.repository, folder.name, manifest, reporter)
         _open_or_delete_wrong_file(name.repository, folder, reporter)
     reporter.fetched(f"hf://{name}", folder.name)
-    return Fetched(folder, folder.name)
+    return Fetched(folder, folder.name, f"hf://{name}")
 
 
 def fetch_manifest(name: HubName) -> tuple[Path, Manifest]:

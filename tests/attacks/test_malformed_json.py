@@ -10,7 +10,7 @@ import pytest
 
 from attacks import tally
 from ngramkit.basics.errors import ArtifactError, InputError
-from ngramkit.corpus.readers import READERS, ReaderOptions
+from ngramkit.corpus.readers import READER_OF_SUFFIX, ReaderOptions
 from ngramkit.evaluate.bench_runs import Runs
 from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.logs.files import LogFile
@@ -39,7 +39,7 @@ def test_a_corpus(tmp_path, kind):
     path = tmp_path / f"x{kind}"
     path.write_text(DEEP)
     with pytest.raises(InputError, match="nests too deeply") as failure, path.open("rb") as file:
-        list(READERS[kind](path, file, ReaderOptions()))
+        list(READER_OF_SUFFIX[kind](path, file, ReaderOptions()))
     one_line(failure)
 
 

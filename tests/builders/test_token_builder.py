@@ -90,7 +90,7 @@ def test_a_shard_ends_with_the_document_that_fills_it(batches, shard_tokens):
             assert len(arrays["tokens"]) == sum(shards[name])
 
     cutter = builder.ShardCutter(Writer(), np.uint16, shard_tokens, positions=False)
-    document = Document("", (), "", 0, 0, 0, 0, 0)
+    document = Document("", (), "")
     cutter.cut(
         EncodedBatch(
             [document] * len(lengths), np.zeros(sum(lengths), np.uint16), np.array(lengths)

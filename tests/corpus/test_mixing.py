@@ -56,7 +56,7 @@ def test_reading_resumes_after_any_document(corpora):
     mixture = open_corpus(["a.jsonl", ("c", 0.5), ("b.jsonl", 0.3)], limit=60)
     documents = list(mixture.documents())
     whole = [document.text for document in documents]
-    assert [document.kept for document in documents] == list(range(len(whole)))
+    assert [document.end.kept for document in documents] == list(range(1, len(whole) + 1))
     for at, document in enumerate(documents):
         end = Position(**document.end._asdict())
         assert texts(mixture, end) == whole[at + 1 :]
