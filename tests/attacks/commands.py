@@ -1,6 +1,7 @@
 """The commands that test_kills kills: all that write or replace files, on a few bytes each.
 
-Imported once by the process that forks them all. Every `run` is what the command line calls.
+Imported once by the process that forks them all, and by test_kills for their names. Every `run` is
+what the command line calls.
 """
 
 from __future__ import annotations

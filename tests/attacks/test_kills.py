@@ -14,28 +14,11 @@ import pytest
 from forks import forks, require_preloaded
 
 from . import tally
-from .killing import Command, Outcome, kill_everywhere
+from .commands import commands
+from .killing import Outcome, kill_everywhere
 
-NAMES = [
-    "tokenize", "tokenize --force", "build-datastore --force", "build-frozen",
-    "build-frozen --force", "build RECIPE", "merge --force", "decode --history",
-    "history import", "history trim", "history merge", "bench", "bench --force", "replay --force",
-    "export --to jsonl --force", "export --to rest-idx --force",
-    "export --to llama.cpp --force", "export --to ik_llama.cpp --force",
-    "export --to exllamav3 --force", "export --to exllamav3", "export --to parquet --force",
-    "export --to transformers --force", "export --to jsonl",
-    "export --to rest-idx", "export --to llama.cpp", "export --to ik_llama.cpp",
-    "export --to parquet", "export --to transformers",
-    "import --from llama.cpp --force", "import --from rest-idx --force", "pull", "pull --force",
-    "pull, a history", "push", "model-bigram --force", "model-unigram --force",
-]  # fmt: skip
-
-
-@cache
-def every_command(endpoint: str) -> dict[str, Command]:
-    from .commands import commands
-
-    return commands(endpoint)
+NAMES = list(commands(""))
+every_command = cache(commands)
 
 
 def drive(name: str, endpoint: str, scratch: Path) -> Outcome:

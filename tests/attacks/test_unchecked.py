@@ -47,7 +47,7 @@ def test_no_value_leads_outside(whole, kind):
     tally("crafted values, drafted from unchecked", "the process lives", len(seeds))
 
 
-@pytest.mark.parametrize("kind", ["datastore", "frozen-table", "model-bigram", "model-unigram"])
+@pytest.mark.parametrize("kind", VALUES)
 def test_random_values_kill_no_process(whole, kind):
     seeds = range(2_000_000, 2_000_000 + MUTATED)
     report = fuzz(kind, whole[kind], seeds, checked=False, change=mutate_trusting)

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from ngramkit.basics.kinds import ROLES
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import History
@@ -109,21 +111,14 @@ def use(path: Path) -> bool:
 
 def drafters(artifact: Artifact) -> Iterator[Drafter]:
     """Return every drafter that takes this kind."""
-    if artifact.kind == "datastore":
-        for name in ("rest", "blend"):
-            yield load_drafter(name, datastores=[artifact])
-    elif artifact.kind == "frozen-table":
-        for name in ("cacheback", "blend"):
-            yield load_drafter(name, frozen_table=artifact)
-    elif artifact.kind == "model-bigram":
-        for name in ("bigram", "ngrammys", "blend"):
-            yield load_drafter(name, bigram=artifact)
-    elif artifact.kind == "model-unigram":
-        yield load_drafter("unigram", unigram=artifact)
-    elif isinstance(artifact, History):
+    if isinstance(artifact, History):
         for name in ("ssd", "blend"):
             past = PastRequests(artifact, capacity=1 << 12, read_only=True, background=False)
             yield load_drafter(name, past=past, tokenizer=artifact.tokenizer)
+        return
+    for name, entry in DRAFTERS.items():
+        if ROLES.get(artifact.kind) in entry.artifacts:
+            yield load_drafter(name, artifact)
 
 
 def _drafts_well(drafter: Drafter, artifact: Artifact) -> bool:
