@@ -15,6 +15,7 @@ import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit.corpus.open import CorpusOptions
+from ngramkit.decode.answer import decode
 from ngramkit.drafters.sources import Sources, given_sources
 from ngramkit.engines.config import DraftConfig
 from ngramkit_cli.shared_options import SourceOptions
@@ -72,9 +73,9 @@ def test_a_function_shows_its_parameters_and_refuses_others(name):
 
 @pytest.mark.parametrize(
     "drafting",
-    [Sources, given_sources, ngramkit.load_drafter, ngramkit.DecodeOptions, ngramkit.bench,
-     ngramkit.choose_drafter, ngramkit.replay, ngramkit.record, ngramkit.forecast, DraftConfig,
-     SourceOptions],
+    [Sources, given_sources, ngramkit.load_drafter, ngramkit.DecodeOptions, decode,
+     ngramkit.Conversation.__init__, ngramkit.bench, ngramkit.choose_drafter, ngramkit.replay,
+     ngramkit.record, ngramkit.forecast, DraftConfig, SourceOptions],
 )  # fmt: skip
 def test_every_role_of_an_artifact_is_a_word_of_all_that_drafts(drafting):
     words = getattr(drafting, "__annotations__", {}).keys()
@@ -86,12 +87,16 @@ def defaults(thing):
     return {name: each.default for name, each in inspect.signature(thing).parameters.items()}
 
 
-@pytest.mark.parametrize(
-    "function",
-    [ngramkit.open_corpus, ngramkit.tokenize, ngramkit.build_datastore, ngramkit.build_frozen],
-)
-def test_the_functions_that_read_a_corpus_take_its_options_with_its_defaults(function):
-    assert defaults(CorpusOptions).items() <= defaults(function).items()
+READERS = [name for name in FUNCTIONS if "licenses" in signature(name)]
+
+
+def test_corpora_are_read_by_name():
+    assert {"open_corpus", "tokenize", "build_datastore", "build_frozen"} <= set(READERS)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_the_functions_that_read_a_corpus_take_its_options_with_its_defaults(name):
+    assert defaults(CorpusOptions).items() <= defaults(getattr(ngramkit, name)).items()
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,13 @@ def given_sources(
     """
     require_list("datastores", datastores)
     past = PastUse(None if history is None else Path(history), history_tokens, store=store)
-    named = Sources(tuple(datastores), frozen_table, bigram, unigram, past)
+    named = Sources(
+        datastores=tuple(datastores),
+        frozen_table=frozen_table,
+        bigram=bigram,
+        unigram=unigram,
+        past=past,
+    )
     if isinstance(artifacts, Sequence) and not len(artifacts):
         return named
     if replace(named, past=PastUse()) != Sources():
