@@ -86,6 +86,18 @@ def test_the_names_that_a_page_walks_through_are_in_the_code(name):
     assert written_in_code <= code
 
 
+CALL = re.compile(r"`(?:\w+\.)*(\w+)\([^`]*\)`")
+DEFINED = re.compile(r"\b(?:def|class) (\w+)")
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/code.md"])
+def test_the_calls_that_a_page_shows_are_defined_in_the_package(name):
+    called = set(CALL.findall((doc_pages.ROOT / name).read_text(encoding="utf-8")))
+    sources = doc_pages.ROOT.glob("ngramkit/**/*.py")
+    defined = {word for path in sources for word in DEFINED.findall(path.read_text("utf-8"))}
+    assert called <= defined
+
+
 PLACE = re.compile(r"`([\w.]+)` in\s+`([\w/]+\.py)`")
 
 
