@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ngramkit.formats.frozen_table import FrozenTable
     from ngramkit.formats.tokens import TokenStore
 
+Makers = Mapping[str, Callable[[], Any]]
 Pair = tuple["TokenArray", "TokenArray"]  # prompt and answer
 
 
@@ -96,8 +98,33 @@ def categories(count: int) -> list[str]:
     return ["python" if arrays is None else str(arrays[f"c{i}"]) for i in range(count)]
 
 
+def makers_over(store: Any, frozen: Any, bigram: Any = None) -> Makers:
+    """Return what makes a drafter, by its name in tables; a new one knows no earlier request.
+
+    `store`: a datastore. `frozen`, `bigram`: tables or their folders.
+    """
+    import ngramkit
+    from ngramkit.drafters.past_requests import PastRequests
+
+    load, record = ngramkit.load_drafter, store.tokenizer
+    past = partial(PastRequests, tokenizer=record, background=False)
+    return {
+        "blend": lambda: load("blend", datastores=[store], bigram=bigram),
+        "blend, frozen table": lambda: load("blend", frozen_table=frozen),
+        "blend, no corpus": lambda: load("blend", tokenizer=record),
+        "automaton": lambda: load("automaton", datastores=[store]),
+        "cacheback": lambda: load("cacheback", frozen_table=frozen),
+        "context": lambda: load("context"),
+        "ngrammys": lambda: load("ngrammys", bigram=bigram),
+        "prompt-lookup": lambda: load("prompt-lookup"),
+        "recycling": lambda: load("recycling"),
+        "rest": lambda: load("rest", datastores=[store]),
+        "ssd": lambda: load("ssd", past=past()),
+    }
+
+
 def steps_by_nodes(
-    makers: Mapping[str, Callable[[], Any]], records: Sequence[Record], budgets: Iterable[int]
+    makers: Makers, records: Sequence[Record], budgets: Iterable[int]
 ) -> dict[str, dict[str, float]]:
     """Return {drafter: {draft nodes: tokens/step}} of a replay of records; print each."""
     from ngramkit.evaluate.replay_loop import replay_drafter

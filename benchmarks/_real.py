@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import markdown
-from benchmarks._data import steps_by_nodes
+from benchmarks._data import makers_over, steps_by_nodes
 from benchmarks._figures import draw_steps, provenance, read_figures, write_figures
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER, RUNS_FILE, Runs
@@ -41,6 +41,8 @@ TITLE = "Tokens/step on MT-Bench, SmolLM2-135M-Instruct"
 NEW_TOKENS = 96
 BUDGETS = (4, 8, 16, 32, 64)
 LOOK_UPS = ("blend", "rest", "cacheback", "ngrammys")
+REPLAYED = ("blend", "blend, frozen table", "blend, no corpus", "cacheback", "rest", "ngrammys",
+            "prompt-lookup")  # fmt: skip
 GENERATE = "generate"
 DRAFTERS = (GENERATE, "generate-lookup", *(f"{name}:budget=auto" for name in LOOK_UPS))
 
@@ -100,26 +102,28 @@ def count_processor_time() -> None:
         module.Clock = lambda: Clock(time.thread_time)  # type: ignore[attr-defined]
 
 
+def built_in(work: Path, model: str = MODEL) -> list[Path]:
+    """Return the corpus's datastore and frozen table, and the model's bigram table."""
+    corpus = "python-stdlib-demo" if model == "demo" else f"chat-{model}"
+    names = (f"{corpus}-datastore", f"{corpus}-frozen", f"{model}-model-bigram")
+    return [work / "artifacts" / name for name in names]
+
+
 def artifacts(data: Path, work: Path, model: LanguageModel, reporter: Any) -> list[Path]:
-    """Return the corpus's datastore and frozen table and the model's bigram table; build them."""
+    """Return the folders of `built_in`; build what is missing."""
     import ngramkit
 
-    found = {
-        kind: work / "artifacts" / f"chat-{MODEL}-{kind}"
-        for kind in ("tokens", "datastore", "frozen")
-    }
-    bigram = work / "artifacts" / f"{MODEL}-model-bigram"
-    if not found["tokens"].is_dir():
-        ngramkit.tokenize(
-            str(data / CORPUS), MODEL, found["tokens"], column=COLUMN, reporter=reporter
-        )
-    if not found["datastore"].is_dir():
-        ngramkit.build_datastore(found["tokens"], found["datastore"], reporter=reporter)
-    if not found["frozen"].is_dir():
-        ngramkit.build_frozen(found["tokens"], found["frozen"], reporter=reporter)
+    store, frozen, bigram = built_in(work)
+    tokens = work / "artifacts" / f"chat-{MODEL}-tokens"
+    if not tokens.is_dir():
+        ngramkit.tokenize(str(data / CORPUS), MODEL, tokens, column=COLUMN, reporter=reporter)
+    if not store.is_dir():
+        ngramkit.build_datastore(tokens, store, reporter=reporter)
+    if not frozen.is_dir():
+        ngramkit.build_frozen(tokens, frozen, reporter=reporter)
     if not bigram.is_dir():
         ngramkit.model_bigram(model, bigram, reporter=reporter)
-    return [found["datastore"], found["frozen"], bigram]
+    return [store, frozen, bigram]
 
 
 def in_turns(path: Path, turns: int = 1) -> list[Question]:
@@ -211,12 +215,14 @@ def _of_generate(runs: Runs, drafter: str, done: set[str]) -> list[float | None]
 
 def replayed(data: Path, work: Path, runs: Runs, done: set[str]) -> dict[str, dict[str, float]]:
     """Return tokens/step by budget on the answers that were written without drafts."""
+    import ngramkit
     from ngramkit.decode.load import load_model
 
     model = load_model(MODEL)
     asked = [question for question in in_turns(data / QUESTIONS) if str(question.id) in done]
     records = bench_of(model, asked).records(runs, BASELINE_DRAFTER)
-    return steps_by_nodes(makers(model, work), records, BUDGETS)
+    every = makers_over(*map(ngramkit.open_artifact, built_in(work)))
+    return steps_by_nodes({name: every[name] for name in REPLAYED}, records, BUDGETS)
 
 
 def bench_of(model: LanguageModel, asked: Sequence[Question]) -> Bench:
@@ -229,25 +235,6 @@ def bench_of(model: LanguageModel, asked: Sequence[Question]) -> Bench:
     options = DecodeOptions(budget=default_budget(model), max_new_tokens=NEW_TOKENS)
     decoder = Decoder.settle(model, options)
     return Bench(decoder, [], asked, find_template("auto", model.tokenizer))
-
-
-def makers(model: LanguageModel, work: Path) -> dict[str, Callable[[], Any]]:
-    import ngramkit
-
-    load, record = ngramkit.load_drafter, model.tokenizer.record
-    store, frozen = (
-        work / "artifacts" / f"chat-{MODEL}-{kind}" for kind in ("datastore", "frozen")
-    )
-    bigram = work / "artifacts" / f"{MODEL}-model-bigram"
-    return {
-        "blend": lambda: load("blend", datastores=[store], bigram=bigram),
-        "blend, frozen table": lambda: load("blend", frozen_table=frozen),
-        "blend, no corpus": lambda: load("blend", tokenizer=record),
-        "cacheback": lambda: load("cacheback", frozen_table=frozen),
-        "rest": lambda: load("rest", datastores=[store]),
-        "ngrammys": lambda: load("ngrammys", bigram=bigram),
-        "prompt-lookup": lambda: load("prompt-lookup"),
-    }
 
 
 # The published figures as Markdown.

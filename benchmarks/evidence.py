@@ -17,12 +17,13 @@ import argparse
 import ast
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import markdown
+from benchmarks import _real, markdown
+from benchmarks._data import Makers, makers_over
 from benchmarks._figures import provenance, read_figures, write_figures
 
 if TYPE_CHECKING:
@@ -33,11 +34,14 @@ COMMAND = "python -m benchmarks.evidence --publish"
 NEW_TOKENS = 96
 MODELS = ("demo", "smollm2-135m")
 BUDGETS = (8, 16, 32, 64, 96)
-# Drafters whose drafts the model verifies; default: all that want evidence. A real model is slow.
-RECORDED = {"smollm2-135m": ("blend", "automaton", "recycling")}
+# Drafters that want evidence, whose drafts the model verifies; a real model is slow.
+RECORDED = {
+    "demo": ("blend", "blend, no corpus", "automaton", "recycling"),
+    "smollm2-135m": ("blend", "automaton", "recycling"),
+}
+WITHOUT_EVIDENCE = ("rest", "cacheback", "ngrammys", "ssd", "prompt-lookup")
 ANSWERING = 8  # draft nodes
 AT_ONCE = 8  # questions answered before their replays
-Makers = dict[str, Callable[[], Any]]
 
 
 def main() -> None:
@@ -80,14 +84,11 @@ class Work:
     @property
     def artifacts(self) -> list[Path]:
         """Datastore, frozen table, bigram table."""
-        corpus = "python-stdlib-demo" if self.model == "demo" else f"chat-{self.model}"
-        names = (f"{corpus}-datastore", f"{corpus}-frozen", f"{self.model}-model-bigram")
-        return [self.folder / "artifacts" / name for name in names]
+        return _real.built_in(self.folder, self.model)
 
     def build(self, data: Path | None) -> None:
         """Build what is missing."""
         import ngramkit
-        from benchmarks import _real
         from ngramkit.basics.progress import SILENT
         from ngramkit.decode.load import load_model
 
@@ -114,7 +115,7 @@ def record(work: Work, questions: list[Question], seconds: float) -> None:
 
     begun = time.monotonic()
     model = load_model(work.model)
-    makers = _recorded_drafters(work)
+    recorded_makers = makers(work, RECORDED[work.model])
     done = set(work.filled.read_text(encoding="utf-8").split("\n")) if work.filled.exists() else ()
     left = iter(question for question in questions if str(question.id) not in done)
     while time.monotonic() - begun < seconds and (some := list(itertools.islice(left, AT_ONCE))):
@@ -134,7 +135,7 @@ def record(work: Work, questions: list[Question], seconds: float) -> None:
             if answer.name in names:
                 before = recorded.rows
                 for budget in reversed(BUDGETS):
-                    _replayed(makers, [answer], budget, recorded)
+                    _replayed(recorded_makers, [answer], budget, recorded)
                 recorded.save()
                 with work.filled.open("a", encoding="utf-8") as file:
                     file.write(f"{answer.name}\n")
@@ -143,44 +144,12 @@ def record(work: Work, questions: list[Question], seconds: float) -> None:
                 print(f"{answer.name} {answer.category}: {rows:,} contexts; {spent}", flush=True)
 
 
-def with_evidence(work: Work) -> Makers:
-    """Return drafters that want evidence; a new one knows nothing of earlier questions."""
+def makers(work: Work, names: Iterable[str]) -> Makers:
+    """Return drafters over the work's artifacts; a new one knows nothing of earlier questions."""
     import ngramkit
 
-    load = ngramkit.load_drafter
-    opened = [ngramkit.open_artifact(path) for path in work.artifacts]
-    store, bigram, record = opened[0], opened[2], opened[0].tokenizer
-    return {
-        "blend": lambda: load("blend", datastores=[store], bigram=bigram),
-        "blend, no corpus": lambda: load("blend", tokenizer=record),
-        "automaton": lambda: load("automaton", datastores=[store]),
-        "recycling": lambda: load("recycling"),
-    }
-
-
-def _recorded_drafters(work: Work) -> Makers:
-    makers = with_evidence(work)
-    return {name: makers[name] for name in RECORDED.get(work.model, makers)}
-
-
-def without_evidence(work: Work) -> Makers:
-    """Return drafters that use no evidence."""
-    import ngramkit
-    from ngramkit.drafters.past_requests import PastRequests
-
-    load = ngramkit.load_drafter
-    store, frozen, bigram = map(ngramkit.open_artifact, work.artifacts)
-
-    def past() -> PastRequests:
-        return PastRequests(tokenizer=store.tokenizer, background=False)
-
-    return {
-        "rest": lambda: load("rest", datastores=[store]),
-        "cacheback": lambda: load("cacheback", frozen_table=frozen),
-        "ngrammys": lambda: load("ngrammys", bigram=bigram),
-        "ssd": lambda: load("ssd", past=past()),
-        "prompt-lookup": lambda: load("prompt-lookup"),
-    }
+    every = makers_over(*map(ngramkit.open_artifact, work.artifacts))
+    return {name: every[name] for name in names}
 
 
 def _replayed(
@@ -215,13 +184,13 @@ def replayed(work: Work) -> dict[str, Any]:
         for each in recorded.answers()
         if each.name in done
     ]
-    makers, others = _recorded_drafters(work), without_evidence(work)
+    wanting, others = makers(work, RECORDED[work.model]), makers(work, WITHOUT_EVIDENCE)
     steps: dict[str, dict[str, Any]] = {}
     missing: dict[str, float] = {}
     for budget in BUDGETS:
         replays = {
-            **_replayed(makers, records, budget, recorded),
-            "blend, without evidence": _replayed({"": makers["blend"]}, records, budget, None)[""],
+            **_replayed(wanting, records, budget, recorded),
+            "blend, without evidence": _replayed({"": wanting["blend"]}, records, budget, None)[""],
             **_replayed(others, records, budget, None),
         }
         for name, each in replays.items():
@@ -266,12 +235,11 @@ def of_smollm2(data: Path) -> list[Question]:
     """Return MT-Bench's questions, Spec-Bench's other categories and functions, in rotation.
 
     Any prefix holds some of each."""
-    from benchmarks._real import QUESTIONS, in_turns
     from ngramkit.evaluate.records import read_questions
 
     others = read_questions(data / OTHERS)
     kinds = [[q for q in others if q.category == kind][:EACH] for kind in OF_OTHERS]
-    bench = in_turns(data / QUESTIONS, turns=2)
+    bench = _real.in_turns(data / _real.QUESTIONS, turns=2)
     half = [bench[0::2], bench[1::2]]  # twice as often as the others: there are more
     mixed = itertools.chain.from_iterable(itertools.zip_longest(*half, *kinds, functions()))
     return [question for question in mixed if question is not None]

@@ -29,6 +29,7 @@ from typing import Any
 
 from benchmarks import Row
 from benchmarks._decoding import Drafters
+from benchmarks._real import built_in
 from ngramkit.builders.model_unigram import build_model_unigram
 from ngramkit.decode.compare import in_lockstep, warm_up
 from ngramkit.decode.decoder import Decoder
@@ -220,15 +221,7 @@ def drafters_of(model: LanguageModel, folder: Path) -> Drafters:
     """Return every drafter for one of `models`; `folder` holds what is built for it."""
     if model.name != "smollm2-135m":
         return Drafters(model, folder)
-    built = REAL / "artifacts"
+    store, frozen, bigram = map(open_artifact_folder, built_in(REAL))
     unigram = build_model_unigram(model.model, model.tokenizer, folder / "unigram").table
-    return Drafters(
-        model,
-        folder,
-        {
-            "datastores": [open_artifact_folder(built / "chat-smollm2-135m-datastore")],
-            "frozen_table": open_artifact_folder(built / "chat-smollm2-135m-frozen"),
-            "bigram": open_artifact_folder(built / "smollm2-135m-model-bigram"),
-            "unigram": unigram,
-        },
-    )
+    given = {"datastores": [store], "frozen_table": frozen, "bigram": bigram, "unigram": unigram}
+    return Drafters(model, folder, given)

@@ -11,18 +11,18 @@ are made from it. Every drafter starts each turn without what it learnt before.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks import markdown
-from benchmarks._data import steps_by_nodes
+from benchmarks._data import makers_over, steps_by_nodes
 from benchmarks._figures import draw_steps, provenance, read_figures, write_figures
 
 QUESTIONS, ANSWERS = "mt_bench_questions.jsonl", "mt_bench_answers_vicuna-7b-v1.5.jsonl"
 TOKENIZER = "llama-tokenizer"
 COMMAND = "python -m benchmarks.record"
 BUDGETS = (8, 16, 32, 64, 95)
+OTHERS = ("cacheback", "rest", "context", "prompt-lookup")
 TITLE = "Tokens/step on MT-Bench answers of Vicuna-7B"
 
 
@@ -53,30 +53,24 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
     import ngramkit
     from ngramkit.corpus.tokenizer import load_tokenizer
     from ngramkit.evaluate.records import Record, read_records
+    from ngramkit.formats.datastore import Datastore
     from research.union import Union
 
-    data, datastore, frozen = options.data, options.datastore, options.frozen
+    data, frozen = options.data, options.frozen
     tokenizer = load_tokenizer(str(data / TOKENIZER))
     read, _ = read_records(data / ANSWERS, data / QUESTIONS, tokenizer, "vicuna")
     turns = [Record(r.name, r.category, [turn]) for r in read for turn in r.turns]
-    record = ngramkit.open_artifact(datastore).tokenizer
-    load = ngramkit.load_drafter
-    others: dict[str, Callable[[], Any]] = {
-        "cacheback": lambda: load("cacheback", frozen_table=frozen),
-        "rest": lambda: load("rest", datastores=[datastore]),
-        "context": lambda: load("context"),
-        "prompt-lookup": lambda: load("prompt-lookup"),
-    }
-    makers: dict[str, Callable[[], Any]] = {
-        "blend": lambda: load("blend", datastores=[datastore]),
-        "blend, frozen table": lambda: load("blend", frozen_table=frozen),
-        "blend, no corpus": lambda: load("blend", tokenizer=record),
+    store = Datastore.open(options.datastore)
+    every = makers_over(store, frozen)
+    others = {name: every[name] for name in OTHERS}
+    makers = {
+        **{name: every[name] for name in ("blend", "blend, frozen table", "blend, no corpus")},
         "union of four": lambda: Union([make() for make in others.values()]),
         **others,
     }
     return {
         "tokens": sum(max(len(turn.answer) - 1, 0) for record in turns for turn in record.turns),
-        "datastore_bytes": ngramkit.open_artifact(datastore).manifest.bytes,
+        "datastore_bytes": store.manifest.bytes,
         "frozen_bytes": ngramkit.open_artifact(frozen).manifest.bytes,
         "steps": steps_by_nodes(makers, turns, BUDGETS),
     }
