@@ -37,7 +37,7 @@ from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig, exist
 from ngramkit.engines.metrics import require_metrics
 from ngramkit.engines.options_file import GivenOptions, read_options
 from ngramkit.engines.vllm_modes import (
-    KNOWN_GAINS,
+    MODES,
     V1_SETTING,
     is_cpu_build,
     why_not_v2_before_start,
@@ -293,9 +293,9 @@ def vllm_modes() -> Iterator[CheckedMode]:
     """Yield the modes of Model Runner V2, then V1."""
     why = why_not_v2_before_start(version_of(ENGINES["vllm"].distribution))
     ngram = """--speculative-config '{"method": "ngram", "num_speculative_tokens": K}'"""
-    for mode in KNOWN_GAINS:
+    for name, mode in MODES.items():
         options = f"{ngram} {mode.options}".strip()
-        yield CheckedMode("V2", mode.name, options, why is None, why or mode.known)
+        yield CheckedMode("V2", name, options, why is None, why or mode.known)
     known = "deprecated by vLLM; synchronous scheduling only"
     yield CheckedMode("V1", "trimmed", f"--speculative-config '{V1_SETTING}'", True, known)
 

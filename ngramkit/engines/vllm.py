@@ -24,7 +24,7 @@ from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.request_parameters import forbids_drafts
 from ngramkit.engines.request_texts import IDS_KEY, TEMPLATE_IDS_KEY
 from ngramkit.engines.vllm_batch import most_drafted, open_batch
-from ngramkit.engines.vllm_modes import UNUSED_KEYS
+from ngramkit.engines.vllm_modes import MODES
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does
 from ngramkit.engines.vllm_requests import (
     history_of_request,
@@ -60,7 +60,7 @@ class Proposer:
             if device == "cpu" and not rank:
                 LOG.warning("%s", ON_CPU)
             if not rank:
-                config.log_unused(UNUSED_KEYS["trimmed"], "chains in vLLM")
+                config.log_unused(MODES["trimmed"].unused, "chains in vLLM")
             # Ranks count the same.
             self._batch = open_batch(vllm_config, config, device, counts=not rank)
             show_requests_to_proposers(

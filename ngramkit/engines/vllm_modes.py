@@ -10,17 +10,43 @@ from typing import NamedTuple
 from ngramkit.basics.terminal_text import visible
 
 TESTED_VERSIONS = ("0.33.0",)  # versions whose Model Runner V2 was read and run
-MODES = {
-    "fixed": "asynchronous scheduling verifies all K tokens, so all are filled",
-    "trimmed": "synchronous scheduling verifies exactly the drafted tokens",
-    "adaptive": "vLLM cuts drafts by their confidence and its measured costs",
-}
 PRICE_KEYS = ("min_probability", "pass_cost", "clock", "pause")
-UNUSED_KEYS = {  # of DraftConfig, by mode
-    "fixed": ("tokens", "budget", *PRICE_KEYS),
-    "trimmed": ("budget",),
-    "adaptive": ("budget", *PRICE_KEYS),
-}
+
+
+class Mode(NamedTuple):
+    verified: str  # what vLLM verifies
+    cause: str  # option of `vllm serve` that it follows from
+    options: str  # to get it, besides the method and K
+    known: str  # about its speed, with the source
+    unused: tuple[str, ...]  # keys of DraftConfig without effect
+
+
+MODES = {
+    "fixed": Mode(
+        "asynchronous scheduling verifies all K tokens, so all are filled",
+        "asynchronous scheduling",
+        "",
+        "asynchronous scheduling is 20 to 39 % faster for n-gram drafts (vllm#29184); all slots "
+        "are verified, with a draft or without",
+        ("tokens", "budget", *PRICE_KEYS),
+    ),
+    "trimmed": Mode(
+        "synchronous scheduling verifies exactly the drafted tokens",
+        "--no-async-scheduling",
+        "--no-async-scheduling",
+        "drafts only what pays; without drafts asynchronous scheduling is 1.28 times (1 request) "
+        "to 1.60 times (256) as fast (Qwen3-8B's size on an H200, see docs/engines/vllm.md)",
+        ("budget",),
+    ),
+    "adaptive": Mode(
+        "vLLM cuts drafts by their confidence and its measured costs",
+        "enable_adaptive_verification is true",
+        '"enable_adaptive_verification": true in --speculative-config',
+        "15 to 22 % faster than fixed with a draft model (vllm#52228); needs full CUDA graphs, no "
+        "LoRA, no pipeline parallelism",
+        ("budget", *PRICE_KEYS),
+    ),
+}  # the best known first
 SPECULATIVE_KEYS = {  # of --speculative-config in TESTED_VERSIONS
     "attention_backend", "code_revision", "disable_eagle_block_drop",
     "disable_lookahead_block_hashes", "disable_padded_drafter_batch",
@@ -41,34 +67,6 @@ NO_TRITON = "it needs Triton, which was not found"
 RUNNER_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
 V1_CLASS = "ngramkit.engines.vllm.Proposer"  # of Model Runner V1
 V1_SETTING = f'{{"method": "custom_class", "model": "{V1_CLASS}", ...}}'
-
-
-class Mode(NamedTuple):
-    name: str
-    options: str  # of `vllm serve`, besides the method and K
-    known: str  # about its speed, with the source
-
-
-KNOWN_GAINS = (
-    Mode(
-        "fixed",
-        "",
-        "asynchronous scheduling is 20 to 39 % faster for n-gram drafts (vllm#29184); all slots "
-        "are verified, with a draft or without",
-    ),
-    Mode(
-        "trimmed",
-        "--no-async-scheduling",
-        "drafts only what pays; without drafts asynchronous scheduling is 1.28 times (1 request) "
-        "to 1.60 times (256) as fast (Qwen3-8B's size on an H200, see docs/engines/vllm.md)",
-    ),
-    Mode(
-        "adaptive",
-        '"enable_adaptive_verification": true in --speculative-config',
-        "15 to 22 % faster than fixed with a draft model (vllm#52228); needs full CUDA graphs, no "
-        "LoRA, no pipeline parallelism",
-    ),
-)
 
 
 def choose_mode(*, adaptive: bool, asynchronous: bool) -> str:

@@ -17,10 +17,10 @@ from ngramkit.basics.untrusted import parse_json
 from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig
 from ngramkit.engines.options_file import FILE_OPTION, GivenOptions
 from ngramkit.engines.vllm_modes import (
+    MODES,
     RUNNER_VARIABLE,
     SPECULATIVE_KEYS,
     TESTED_VERSIONS,
-    UNUSED_KEYS,
     V1_CLASS,
     choose_mode,
     is_cpu_build,
@@ -28,11 +28,6 @@ from ngramkit.engines.vllm_modes import (
 )
 from ngramkit.engines.vllm_wanted import NGRAM_METHODS
 
-REASON_FOR_MODE = {
-    "fixed": "asynchronous scheduling",
-    "trimmed": "--no-async-scheduling",
-    "adaptive": "enable_adaptive_verification is true",
-}
 SHORTCUTS = {  # options of vLLM -> keys of --speculative-config
     "spec_method": "method",
     "spec_model": "model",
@@ -79,7 +74,7 @@ def effects_of_vllm_options(read: GivenOptions, config: DraftConfig | None) -> I
     yield from effects_of_unread_file(read.words)
     if mode is None:
         return
-    if used is not None and (unused := used.unused(UNUSED_KEYS.get(mode, ()))):
+    if used is not None and mode and (unused := used.unused(MODES[mode].unused)):
         yield f"in this mode these keys have no effect: {', '.join(unused)}"
     if config is not None and "ngramkit" in given.additional_config:
         yield "ngramkit in --additional-config has no effect: the other configuration overrides it"
@@ -138,7 +133,7 @@ def _mode_and_runner(
         adaptive=_is_adaptive(speculative),
         asynchronous=given.async_scheduling is not False,
     )
-    return mode, [f"Model Runner V2, {mode} mode: {REASON_FOR_MODE[mode]}"]
+    return mode, [f"Model Runner V2, {mode} mode: {MODES[mode].cause}"]
 
 
 def _lacking_in_v2(given: argparse.Namespace) -> str | None:

@@ -21,7 +21,7 @@ from vllm.v1.worker.gpu.spec_decode.speculator import BaseSpeculator
 from ngramkit.drafters.base import DraftTree, TokenArray
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.vllm_batch import is_first_rank_of_stage, most_drafted, open_batch
-from ngramkit.engines.vllm_modes import MODES, UNUSED_KEYS
+from ngramkit.engines.vllm_modes import MODES
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does, mode_of
 from ngramkit.engines.vllm_requests import RunningRequests
 from ngramkit.engines.wrapping import wrap
@@ -67,7 +67,7 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
         self._logged = 0  # rows at the last line of the log
         LOG.info(
             "drafting in vLLM's Model Runner V2, %s: %s; K = %d",
-            self.mode, MODES[self.mode], self.slots,
+            self.mode, MODES[self.mode].verified, self.slots,
         )  # fmt: skip
 
     def _open(self, vllm_config: Any, device: torch.device) -> BatchDrafter:
@@ -80,7 +80,7 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
                 config.history,
             )
         if first:
-            config.log_unused(UNUSED_KEYS[self.mode], f"vLLM's {self.mode} mode")
+            config.log_unused(MODES[self.mode].unused, f"vLLM's {self.mode} mode")
         if self.mode != "trimmed":  # vLLM decides how much it verifies
             config = replace(config, pause=False)
         batch = open_batch(vllm_config, config, device.type, counts=first)
