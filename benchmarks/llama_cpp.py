@@ -34,7 +34,7 @@ import numpy as np
 from benchmarks import existing, markdown
 from benchmarks._figures import machine
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.llama_cpp import MAX_SESSIONS, Drafter
+from ngramkit.engines.llama_cpp import MAX_SESSIONS, Drafter, OwnClock
 from ngramkit.evaluate.statistics import Units, ratio_with_interval, shown_interval
 from ngramkit.logs.read import read_log
 
@@ -142,21 +142,17 @@ def _answer_all(
     return runs
 
 
-class OwnTime:
+class OwnTime(OwnClock):
     """Processor seconds, of which only those inside `with` count."""
 
     def __init__(self) -> None:
-        self._spent, self._since = 0.0, 0.0
-        self._running = False
-
-    def __call__(self) -> float:
-        return self._spent + (time.process_time() - self._since if self._running else 0.0)
+        super().__init__(time.process_time)
 
     def __enter__(self) -> None:
-        self._since, self._running = time.process_time(), True
+        self.start()
 
     def __exit__(self, *_: object) -> None:
-        self._spent, self._running = self(), False
+        self.stop()
 
 
 def smollm2_file() -> Path:
