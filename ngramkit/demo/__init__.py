@@ -21,12 +21,8 @@ FIRST_FILES = (
     "zipimport.py",
     "_collections_abc.py",
 )
-SKIPPED_FOLDERS = (
-    "encodings/",
-    "lib2to3/",
-    "idlelib/",
-    "distutils/",
-)  # tables, or not in every Python
+# Tables, or not in every Python.
+SKIPPED_FOLDERS = ("encodings/", "lib2to3/", "idlelib/", "distutils/")
 HEADING = re.compile(r"\s*(async )?(def \w+\(|class \w+[(:])")
 MIN_PROMPT_CHARS, MAX_PROMPT_CHARS = 450, 900  # about 120 to 250 tokens
 

@@ -16,9 +16,7 @@ from ngramkit.evaluate.recorded_evidence import Misses
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.statistics import Interval, Reliability, Units, rate_interval
 
-MAX_UNRECORDED_SHARE = (
-    0.01  # maximum share of contexts that are not on record; with more it is incomplete
-)
+MAX_UNRECORDED_SHARE = 0.01  # of contexts that are not on record; with more it is incomplete
 
 
 @dataclass

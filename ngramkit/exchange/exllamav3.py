@@ -48,9 +48,7 @@ MAGIC, VERSION = b"EXL3SAM\0", 1
 HEADER = struct.Struct("<8sIIQ")
 SEPARATOR = -1
 ALIGNMENT = 64  # bytes
-MAX_EXPORTED_TOKENS = (
-    2**31 - 2
-) // 3  # with separators: an automaton has at most three edges per token
+MAX_EXPORTED_TOKENS = (2**31 - 2) // 3  # with separators; a token has at most three edges
 MAX_ROOT = 1 << 20  # entries of `root`
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "added_tokens.json")
 CHUNK_TOKENS = 1 << 20  # tokens
