@@ -48,7 +48,7 @@ from ngramkit.evaluate.statistics import Units
 from ngramkit.logs.conversations import find_predecessors
 from ngramkit.logs.files import LogFile
 from ngramkit.logs.hub import is_dataset
-from ngramkit.logs.read import NewestRequests, read_log, with_times
+from ngramkit.logs.read import NewestRequests, read_log
 from ngramkit.logs.request import FilePlace, LoggedRequest, require_field
 from ngramkit.logs.request_tokenizer import RequestTokenizer
 
@@ -247,7 +247,7 @@ def read_records(
         log = read_log(
             files, format=format, columns=columns, where=where, newest=newest, reporter=reporter
         )
-        requests = sorted(with_times(log), key=attrgetter("time"))
+        requests = sorted(log, key=attrgetter("time"))
     if not requests:
         names = ", ".join(map(str, files[:3]))
         raise InputError(f"cannot read {names}: no answers", "Check the path.")

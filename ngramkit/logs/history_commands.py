@@ -29,7 +29,7 @@ from ngramkit.formats.eviction import drop_matching, keep_newest_requests
 from ngramkit.formats.history import History, clear_partials, merge_histories, require_no_other
 from ngramkit.formats.manifest import MANIFEST_FILE
 from ngramkit.logs.agent_sessions import without_earlier_answers
-from ngramkit.logs.read import Files, NewestItems, read_log, with_times
+from ngramkit.logs.read import Files, NewestItems, read_log
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.request_tokenizer import RequestTokenizer
 
@@ -156,7 +156,6 @@ def history_import(
     read: Iterable[LoggedRequest] = read_log(
         files, format=format, columns=columns, where=where, reporter=reporter
     )
-    read = with_times(read)
     if prompts:
         read = map(without_earlier_answers, read)
     for request, (prompt, output, _) in encode.encoded(read):

@@ -121,6 +121,8 @@ def read_log(
 ) -> Iterator[LoggedRequest]:
     """Yield every request of the files; folders are searched, `hf:ID` is a dataset of the Hub.
 
+    A request without a time gets that of the one before it.
+
     Args:
         format: A key of FORMATS; None recognizes the format of each file.
         columns: Names of a JSON log's columns by field (prompt, output, ...).
@@ -153,6 +155,7 @@ def read_log(
     skips.files.update(listed.skipped)
     models: Counter[str] = Counter()
     places: dict[int, Path] = {}
+    time = -math.inf
     for form, of_form in _files_by_format(formats):
         what = counted(len(of_form), "file") if len(of_form) > 1 else str(of_form[0].path)
         reporter.note(f"log: {what}, {form.title}" + ("" if named else " (by its content)"))
@@ -175,6 +178,7 @@ def read_log(
                 models[found.model] += 1
                 if len(listed.paths) > 1 and _is_copy_in_another_file(found, places):
                     skips.parts[COPIED_REQUEST] += 1
+                found.time = time = time if found.time is None else found.time
                 yield found
     skips.print(reporter, models.total())
     if len(models) > 1:
@@ -377,14 +381,6 @@ def _read_file(
         if form.name != "sessions" or file.path not in in_folders:
             raise
         skips.add(SkippedRecord.of(FilePlace(file.path), error))
-
-
-def with_times(requests: Iterable[LoggedRequest]) -> Iterator[LoggedRequest]:
-    """Yield the requests; one without a time gets that of the one before it."""
-    time = -math.inf
-    for request in requests:
-        request.time = time = time if request.time is None else request.time
-        yield request
 
 
 class NewestItems(Generic[T]):

@@ -14,7 +14,7 @@ from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.logs.read import FORMATS, read_log, with_times
+from ngramkit.logs.read import FORMATS, read_log
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.request_tokenizer import RequestTokenizer
 
@@ -268,17 +268,19 @@ def test_any_lines_by_the_names_of_their_columns(tmp_path):
         list(read_log(path, columns=columns, format="vllm"))
 
 
-def test_requests_are_put_in_the_order_of_their_time():
-    def by_time(requests):
-        return sorted(with_times(requests), key=attrgetter("time"))
-
+def test_requests_without_a_time_follow_the_one_before(tmp_path):
     requests, _ = read("openai/batch-input.jsonl", "openai/batch-output.jsonl")
-    assert by_time(requests[::-1]) == [requests[1], requests[0], requests[2]]
-    (begin, *more), (untimed, _) = read("verl/7.jsonl")[0], read("verl/7.jsonl")
-    assert by_time([begin, *more]) == [begin, *more]
-    first, second, third = by_time(requests)
-    mixed = [begin, third, *untimed, first, second]
-    assert by_time(mixed) == [begin, first, second, third, *untimed]
+    by_time = attrgetter("time")
+    last, second, first = reversed(requests)
+    assert sorted([last, second, first], key=by_time) == [second, first, last]
+    untimed, _ = read("verl/7.jsonl")
+    assert sorted(untimed, key=by_time) == untimed
+    times = {"begin": None, "third": 3, "after": None, "more": None, "first": 1, "second": 2}
+    path = tmp_path / "mixed.jsonl"
+    rows = [{"prompt": name, "output": "a", "time": time} for name, time in times.items()]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    names = [each.prompt for each in sorted(read_log(path), key=by_time)]
+    assert names == ["begin", "first", "second", "third", "after", "more"]
 
 
 @pytest.mark.parametrize("name", [p.relative_to(SAMPLES).as_posix() for p in SAMPLES.rglob("*.*")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from dataclasses import replace
 from itertools import permutations
 from operator import attrgetter
@@ -18,7 +19,7 @@ from ngramkit.evaluate.records import read_records
 from ngramkit.formats.history import History
 from ngramkit.logs import containers, request_tokenizer
 from ngramkit.logs.history_commands import history_import, history_inspect
-from ngramkit.logs.read import NewestItems, read_log, with_times
+from ngramkit.logs.read import NewestItems, read_log
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.request_tokenizer import RequestTokenizer
 
@@ -349,7 +350,7 @@ def test_an_adapter_of_a_server_is_a_model_of_its_own(tmp_path):
 def test_times_in_any_unit(tmp_path, number):
     rows = [{"prompt": f"q{i}", "output": "a", "time": number(1764115200 + i)} for i in (3, 1, 2)]
     requests, _ = read(write(tmp_path / "a.jsonl", *rows))
-    requests = sorted(with_times(requests), key=attrgetter("time"))
+    requests.sort(key=attrgetter("time"))
     assert [request.prompt for request in requests] == ["q1", "q2", "q3"]
 
 
@@ -372,9 +373,9 @@ def test_numbers_that_are_none_are_counted(tmp_path):
     ]
     requests, said = read(write(tmp_path / "a.jsonl", *rows))
     assert [(request.time, request.turn) for request in requests] == [
-        (None, 1),
-        (None, 1),
-        (None, 0),
+        (-math.inf, 1),
+        (-math.inf, 1),
+        (-math.inf, 0),
     ]
     assert "a `time` that is not a number (3), a `turn` that is not a number (1)" in said
 
