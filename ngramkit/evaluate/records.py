@@ -49,7 +49,7 @@ from ngramkit.logs.conversations import find_predecessors
 from ngramkit.logs.files import LogFile
 from ngramkit.logs.hub import is_dataset
 from ngramkit.logs.read import NewestRequests, read_log
-from ngramkit.logs.request import FilePlace, LoggedRequest, require_field
+from ngramkit.logs.request import FilePlace, LoggedRequest, require_field, text_of
 from ngramkit.logs.request_tokenizer import RequestTokenizer
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _require_distinct(records: Iterable[tuple[FilePlace | str, Any]]) -> Iterato
 
 
 def _parse_question(where: FilePlace | str, number: int, body: dict[str, Any]) -> Question:
-    category = str(body.get("category", "all"))
+    category = text_of(body, "category") or "all"
     name = body.get("question_id", body.get("id", number))
     if not isinstance(name, int | str):
         raise InputError(f"{where}: the id must be a number or a text, got {name!r}")
@@ -182,7 +182,7 @@ def _parse_question(where: FilePlace | str, number: int, body: dict[str, Any]) -
             category, name = "humaneval", str(body["task_id"])
     elif "question" in body:
         key, turns = "question", [body["question"]]
-        category = str(body.get("category", "gsm8k"))
+        category = text_of(body, "category") or "gsm8k"
     else:
         raise InputError(
             f"{where}: a question must have `turns`, `prompt` or `question`",

@@ -20,6 +20,7 @@ LINES = {
         Question(1, "gsm8k", ["1 + 1?"]),
     ),
     "plain": ({"prompt": "Once"}, Question(1, "all", ["Once"])),
+    "null": ({"prompt": "Once", "category": None}, Question(1, "all", ["Once"])),
     "named": ({"prompt": "Once", "id": "a", "category": "x"}, Question("a", "x", ["Once"])),
 }
 
