@@ -73,7 +73,7 @@ def measure(
 
     import ngramkit
     from ngramkit.decode.load import load_model
-    from ngramkit_cli.screen import LineReporter
+    from ngramkit_cli.progress_reporters import LineReporter
 
     if threads is not None:
         torch.set_num_threads(threads)

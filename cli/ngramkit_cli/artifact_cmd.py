@@ -12,7 +12,6 @@ import ngramkit
 from ngramkit.basics.kinds import ARTIFACTS
 from ngramkit.basics.terminal_text import counted, size_text
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import table_of_facts as facts_table, table_of_figures
 from ngramkit_cli.shared_options import (
     SOURCE_METAVAR,
     AnsweredQuestions,
@@ -25,6 +24,7 @@ from ngramkit_cli.shared_options import (
     size_in_bytes,
     takes_urls,
 )
+from ngramkit_cli.tables import table_of_facts as facts_table, table_of_figures
 
 if TYPE_CHECKING:
     from ngramkit.formats.manifest import Manifest

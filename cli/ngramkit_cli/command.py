@@ -29,7 +29,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ngramkit.basics.errors import is_utf8
-from ngramkit_cli import screen
+from ngramkit_cli import streams, tables
 from ngramkit_cli.errors import get_current_context
 from ngramkit_cli.output import Output
 from ngramkit_cli.shared_options import TAKING_URLS, StagingOptions
@@ -91,7 +91,7 @@ def _panel_of(entry: Any) -> str:
 def fit_to_terminal(formatter: Any) -> None:
     """Fit help to narrow terminals; the option parser assumes at least 50 columns."""
     columns = shutil.get_terminal_size().columns
-    if columns < screen.NARROW_COLUMNS:
+    if columns < tables.NARROW_COLUMNS:
         formatter.width = min(formatter.width, max(columns - 2, 20))
         formatter.write_dl = functools.partial(formatter.write_dl, col_max=columns // 4)
 
@@ -142,7 +142,7 @@ def _errors_as_json(command: str | None, args: Sequence[str]) -> Iterator[None]:
             error.message = NO_NUMBER.sub(lambda found: WANTED[found[1]], said)  # type: ignore[attr-defined]
         if as_json and hasattr(error, "format_message"):
             body = {"command": command, "error": error.format_message(), "hint": ""}
-            screen.write(json.dumps(body))
+            streams.write(json.dumps(body))
         raise
 
 

@@ -16,8 +16,8 @@ from ngramkit_cli import completion
 from ngramkit_cli.command import words_as_typed
 from ngramkit_cli.errors import Flag, with_flags
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import wrap_text
 from ngramkit_cli.shared_options import Model, the_model
+from ngramkit_cli.tables import wrap_text
 
 if TYPE_CHECKING:
     from ngramkit.corpus.mixing import Weighted

@@ -18,10 +18,10 @@ from ngramkit.basics.machine import busy_note
 from ngramkit.basics.terminal_text import counted
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.errors import EXIT_INTERRUPTED
+from ngramkit_cli.generated_text import Screen
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import MAX_PROMPT_BYTES, PromptOptions
 from ngramkit_cli.python_drafters import named_drafter
-from ngramkit_cli.screen import Screen
 from ngramkit_cli.shared_options import DrafterOrClass, SourceOptions, takes_urls, the_model
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import ngramkit
 from ngramkit.basics.kinds import KIND_OF_ROLE, a_kind
 from ngramkit_cli import completion
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import wrap_text
+from ngramkit_cli.tables import wrap_text
 
 if TYPE_CHECKING:
     from ngramkit.drafters.options import DrafterOption

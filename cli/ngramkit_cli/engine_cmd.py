@@ -12,8 +12,8 @@ from ngramkit.engines.config import ENGINES
 from ngramkit_cli import completion
 from ngramkit_cli.decode_options import TrustRemoteCode
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import table_of_facts, table_of_figures, wrap_text
 from ngramkit_cli.shared_options import model_option
+from ngramkit_cli.tables import table_of_facts, table_of_figures, wrap_text
 
 if TYPE_CHECKING:
     from ngramkit.engines.check import CheckedEngine

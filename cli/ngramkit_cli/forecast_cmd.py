@@ -11,7 +11,6 @@ import ngramkit
 from ngramkit.basics.terminal_text import counted
 from ngramkit_cli.output import Output
 from ngramkit_cli.python_drafters import named_drafter
-from ngramkit_cli.screen import table_of_figures
 from ngramkit_cli.shared_options import (
     DrafterOrClass,
     Force,
@@ -28,6 +27,7 @@ from ngramkit_cli.shared_options import (
     whole_numbers,
 )
 from ngramkit_cli.stdin_log import with_stdin
+from ngramkit_cli.tables import table_of_figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.forecast_results import Forecasts

@@ -11,7 +11,6 @@ import ngramkit
 from ngramkit.basics.terminal_text import counted
 from ngramkit_cli.command import App
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import table_of_facts as facts_table
 from ngramkit_cli.shared_options import (
     LogOptions,
     Logs,
@@ -21,6 +20,7 @@ from ngramkit_cli.shared_options import (
     Yes,
 )
 from ngramkit_cli.stdin_log import with_stdin
+from ngramkit_cli.tables import table_of_facts as facts_table
 
 if TYPE_CHECKING:
     from ngramkit.logs.history_commands import HistoryContents, HistorySize, ImportedHistory

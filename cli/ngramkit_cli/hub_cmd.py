@@ -12,8 +12,8 @@ from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.terminal_text import counted, size_text
 from ngramkit_cli import completion
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import table_of_figures
 from ngramkit_cli.shared_options import Force, artifact_argument, takes_urls
+from ngramkit_cli.tables import table_of_figures
 
 AllowPrivate = Annotated[
     bool,

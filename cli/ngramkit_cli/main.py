@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from ngramkit.basics.errors import NgramkitError
-from ngramkit_cli import screen
+from ngramkit_cli import streams
 from ngramkit_cli.command import App, Group
 from ngramkit_cli.errors import EXIT_FAILED
 
@@ -139,7 +139,7 @@ def print_version(wanted: bool) -> None:
     if wanted:
         from ngramkit import __version__
 
-        screen.write(f"ngramkit {__version__}")
+        streams.write(f"ngramkit {__version__}")
         raise typer.Exit
 
 
@@ -157,11 +157,11 @@ def run() -> None:
     # Python processes of libraries (multiprocessing's tracker) must not import modules from the
     # working folder, which may be untrusted.
     os.environ["PYTHONSAFEPATH"] = "1"
-    screen.make_streams_safe()
+    streams.make_streams_safe()
     try:
         app()
     except (NgramkitError, OSError) as error:  # cannot write help or the version
-        screen.forget_stdout()
+        streams.forget_stdout()
         if not isinstance(error, BrokenPipeError):
             print("error:", error, file=sys.stderr)
         sys.exit(EXIT_FAILED)

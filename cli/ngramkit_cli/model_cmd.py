@@ -11,8 +11,8 @@ from ngramkit.basics.terminal_text import device_text, size_text
 from ngramkit_cli import completion
 from ngramkit_cli.decode_options import LoadOptions
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import table_of_figures, wrap_text
 from ngramkit_cli.shared_options import Force, NamedModel, Out, takes_urls
+from ngramkit_cli.tables import table_of_figures, wrap_text
 
 if TYPE_CHECKING:
     from ngramkit.budget.profile import Profile

@@ -20,7 +20,7 @@ import typer
 from ngramkit.basics.errors import NgramkitError, UsageError
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.terminal_text import counts_text, size_text, visible, without_secrets
-from ngramkit_cli import screen
+from ngramkit_cli import streams, tables
 from ngramkit_cli.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -29,7 +29,7 @@ from ngramkit_cli.errors import (
     in_flags,
     to_ngramkit_error,
 )
-from ngramkit_cli.screen import BarReporter, LineReporter, QuietReporter
+from ngramkit_cli.progress_reporters import BarReporter, LineReporter, QuietReporter
 
 if TYPE_CHECKING:
     from ngramkit.formats.artifact import Artifact
@@ -72,7 +72,7 @@ class Output:
             return
         self.reporter.close()
         for line in lines or ("",):
-            screen.write(visible(line))
+            streams.write(visible(line))
 
     def confirm(self, question: str, *, sure: bool) -> None:
         """Ask on the terminal unless `sure`; end the command without a yes.
@@ -103,7 +103,7 @@ class Output:
     @staticmethod
     def _to_stderr(*lines: str) -> None:
         for line in lines or ("",):
-            for part in screen.fit_line(visible(line), sys.stderr):
+            for part in tables.fit_line(visible(line), sys.stderr):
                 print(part, file=sys.stderr, flush=True)
 
     @property
@@ -118,7 +118,7 @@ class Output:
         head = {"command": self.command, "artifact": path, "seconds": round(self.seconds, 6)}
         fetched = self.reporter.revisions
         revisions = {"revisions": fetched} if fetched else {}
-        screen.write(json.dumps({**head, **values, **revisions}))
+        streams.write(json.dumps({**head, **values, **revisions}))
         self._written = True
 
     def made(self, artifact: Artifact, from_bytes: int | None = None) -> None:
@@ -143,7 +143,7 @@ class Output:
             self._to_stderr("interrupted", *(f"  {note}" for note in notes))
             raise typer.Exit(EXIT_INTERRUPTED) from None
         if isinstance(error, BrokenPipeError):
-            screen.forget_stdout()
+            streams.forget_stdout()
             raise typer.Exit(EXIT_FAILED) from None
         self._fail(to_ngramkit_error(error), notes)
 
@@ -153,7 +153,7 @@ class Output:
         if self.json and not self._written:
             body = {"command": self.command, "error": message, "hint": hint}
             with suppress(NgramkitError, OSError):
-                screen.write(json.dumps(body))
+                streams.write(json.dumps(body))
         raise typer.Exit(exit_code(error)) from None
 
 

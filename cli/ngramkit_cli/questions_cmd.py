@@ -13,7 +13,6 @@ from ngramkit.basics.terminal_text import counted
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.output import Output
 from ngramkit_cli.python_drafters import named_drafter
-from ngramkit_cli.screen import table_of_figures
 from ngramkit_cli.shared_options import (
     Baseline,
     DrafterNames,
@@ -26,6 +25,7 @@ from ngramkit_cli.shared_options import (
     takes_urls,
     the_model,
 )
+from ngramkit_cli.tables import table_of_figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.bench_tables import BenchResults

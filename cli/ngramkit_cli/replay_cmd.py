@@ -14,7 +14,6 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit_cli.output import Output
 from ngramkit_cli.python_drafters import named_drafter
-from ngramkit_cli.screen import table_of_figures
 from ngramkit_cli.shared_options import (
     AnsweredQuestions,
     Baseline,
@@ -29,6 +28,7 @@ from ngramkit_cli.shared_options import (
     the_model,
     whole_numbers,
 )
+from ngramkit_cli.tables import table_of_figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.replay_figures import Replay, Tally

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ngramkit.basics.errors import InputError, NgramkitError, UsageError
-from ngramkit_cli.screen import QuietReporter
+from ngramkit_cli.progress_reporters import QuietReporter
 
 STDIN = Path("-")
 STDIN_NAME = "standard input"  # in messages

@@ -150,7 +150,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_models_escapes_do_not_drive_the_terminal():
-    from ngramkit_cli.screen import Screen
+    from ngramkit_cli.generated_text import Screen
 
     for stream, wanted in ((Terminal(), "\\x1b[2Jok\n"), (io.StringIO(), "\x1b[2Jok\n")):
         screen = Screen(stream, color=False)
@@ -161,7 +161,7 @@ def test_a_models_escapes_do_not_drive_the_terminal():
 
 
 def test_colours_of_drafted_tokens_have_a_legend(monkeypatch):
-    from ngramkit_cli.screen import Screen
+    from ngramkit_cli.generated_text import Screen
 
     monkeypatch.delenv("NO_COLOR", raising=False)
     stream = Terminal()

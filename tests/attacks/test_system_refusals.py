@@ -98,8 +98,8 @@ def test_a_stdout_that_takes_nothing_is_an_error_of_its_own(folder):
 
 def test_a_stderr_that_takes_nothing_ends_no_work():
     run = (
-        "import sys; from ngramkit_cli import screen; "
-        "screen.make_streams_safe(); print(5, file=sys.stderr)"
+        "import sys; from ngramkit_cli import streams; "
+        "streams.make_streams_safe(); print(5, file=sys.stderr)"
     )
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([sys.executable, "-c", run], stderr=full, check=False)

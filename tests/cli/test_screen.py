@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import sys
 import time
 from contextlib import suppress
 
@@ -16,23 +17,17 @@ import ngramkit
 from ngramkit.basics.errors import NgramkitError
 from ngramkit.basics.progress import Reporter
 from ngramkit.decode.result import Decoded
-from ngramkit_cli import screen
+from ngramkit_cli import progress_reporters
 from ngramkit_cli.decode_cmd import drafts_of
+from ngramkit_cli.generated_text import DRAFTED, PLAIN, Screen
 from ngramkit_cli.main import app
 from ngramkit_cli.output import Output
-from ngramkit_cli.screen import (
-    DRAFTED,
-    PLAIN,
-    BarReporter,
-    LineReporter,
-    Screen,
-    short_amount,
-    table_of_figures,
-)
+from ngramkit_cli.progress_reporters import BarReporter, LineReporter, short_amount
+from ngramkit_cli.tables import table_of_figures
 
 
 def test_off_a_terminal_long_work_says_how_far_it_is(monkeypatch):
-    monkeypatch.setattr(screen, "LINE_SECONDS", 0.02)
+    monkeypatch.setattr(progress_reporters, "LINE_SECONDS", 0.02)
     lines: list[str] = []
     reporter = LineReporter(lines.append)
     for _ in range(2):
@@ -338,4 +333,4 @@ def test_a_stdout_that_is_closed_or_full_is_named(monkeypatch):
 
     monkeypatch.setattr("sys.stdout", Full())
     with pytest.raises(NgramkitError, match="cannot write to stdout"):
-        Screen(screen.sys.stdout).show("a", drafted=False)
+        Screen(sys.stdout).show("a", drafted=False)
