@@ -23,7 +23,7 @@ from ngramkit.basics.terminal_text import counted, join_some
 from ngramkit.corpus.naming import corpus_name, selection_name, selection_text
 from ngramkit.default_artifacts import select_default_artifacts
 from ngramkit.drafters.checked import require_drafter
-from ngramkit.drafters.create import make_drafter, require_kind
+from ngramkit.drafters.create import make_drafter, open_given
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, PastUse, Sources, given_sources
 from ngramkit.drafters.spec import DrafterSpec
@@ -117,11 +117,7 @@ class DrafterChoice:
         if self.spec.make is not None:
             return require_drafter(self.spec.make())  # type: ignore[no-any-return]
         past = self.past.open(self.tokenizer, forgetful=forgetful) if self.past else None
-        sources: dict[str, Any] = {
-            role: found if role == "datastores" else found[0]
-            for role, found in self.artifacts.items()
-        }
-        return make_drafter(self.spec, {**sources, "past": past, "tokenizer": self.tokenizer})
+        return make_drafter(self.spec, self.artifacts, past, self.tokenizer)
 
     def with_default(self, option: str, value: Any) -> DrafterChoice:
         """Return the choice with an option set, unless it was given or is unknown."""
@@ -184,7 +180,7 @@ def choose_from_sources(
     if "past" in entry.sources:
         past.require_usable(tokenizer)
     if any(getattr(sources, role) for role in entry.artifacts):
-        by_role = _open_named(sources, entry.artifacts, reporter)
+        by_role = open_given(sources, entry.artifacts, reporter)
     else:
         by_role = _use_defaults_or_build(spec.name, tokenizer, reporter, load_model)
         _note_small_or_partial(by_role, reporter)
@@ -242,22 +238,7 @@ def _tokenizer_record(given: Any) -> TokenizerRecord:
 
 def require_named(sources: Sources, reporter: Reporter = SILENT) -> None:
     """Raise ArtifactError for a missing named artifact or a wrong kind."""
-    _open_named(sources, KIND_OF_ROLE, reporter)
-
-
-def _open_named(
-    sources: Sources, roles: Iterable[str], reporter: Reporter
-) -> dict[str, list[Artifact]]:
-    from ngramkit.remote.fetch import fetch_artifact
-
-    by_role: dict[str, list[Artifact]] = {}
-    for role in roles:
-        given = getattr(sources, role)
-        for source in given if role == "datastores" else () if given is None else (given,):
-            artifact = fetch_artifact(source, reporter=reporter)
-            require_kind(artifact.where, artifact.kind, role)
-            by_role.setdefault(role, []).append(artifact)
-    return by_role
+    open_given(sources, KIND_OF_ROLE, reporter)
 
 
 def _use_defaults_or_build(

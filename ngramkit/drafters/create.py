@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.arguments import check_type
 from ngramkit.basics.errors import ArtifactError, UsageError
-from ngramkit.basics.kinds import KIND_OF_ROLE, TABLES, a_kind
+from ngramkit.basics.kinds import KIND_OF_ROLE, a_kind
+from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.drafters.registry import DRAFTERS, drafter_entry
 from ngramkit.drafters.sources import Given, Sources, given_sources
 from ngramkit.drafters.spec import DrafterSpec
-from ngramkit.formats.tokenizer_record import record_of
+from ngramkit.formats.artifact import Artifact, require_one_tokenizer
+from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
     from ngramkit.drafters.past_requests import PastRequests
-    from ngramkit.formats.artifact import Artifact
-    from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 
 def load_drafter(
     name: str,
     artifacts: Sources | Sequence[Given] | Given = (),
     *,
-    datastores: Sequence[Artifact | str | Path] = (),
-    frozen_table: Artifact | str | Path | None = None,
-    bigram: Artifact | str | Path | None = None,
-    unigram: Artifact | str | Path | None = None,
+    datastores: Sequence[Given] = (),
+    frozen_table: Given | None = None,
+    bigram: Given | None = None,
+    unigram: Given | None = None,
     past: PastRequests | None = None,
     tokenizer: TokenizerRecord | None = None,
     **options: Any,
@@ -66,22 +65,41 @@ def load_drafter(
     sources = given_sources(
         artifacts, datastores=datastores, frozen_table=frozen_table, bigram=bigram, unigram=unigram
     )
-    opened: dict[str, Any] = {
-        "datastores": [_open_artifact(datastore) for datastore in sources.datastores],
-        **{
-            role: None if getattr(sources, role) is None else _open_artifact(getattr(sources, role))
-            for role in TABLES
-        },
-        "past": past,
-        "tokenizer": tokenizer,
-    }
-    require_sources(name, opened)
-    _check_artifacts({role: opened[role] for role in entry.artifacts}, tokenizer)
-    return make_drafter(DrafterSpec(name, options), opened)
+    require_sources(name, {**vars(sources), "past": past, "tokenizer": tokenizer})
+    by_role = open_given(sources, entry.artifacts)
+    opened = [artifact for several in by_role.values() for artifact in several]
+    require_one_tokenizer(opened)
+    if tokenizer is not None:
+        for artifact in opened:
+            artifact.tokenizer.require(tokenizer, artifact.where)
+    return make_drafter(DrafterSpec(name, options), by_role, past, tokenizer)
 
 
-def make_drafter(spec: DrafterSpec, sources: Mapping[str, Any]) -> Drafter:
+def open_given(
+    sources: Sources, roles: Iterable[str], reporter: Reporter = SILENT
+) -> dict[str, list[Artifact]]:
+    """Open the artifacts of these roles. Raises ArtifactError for a missing one or a wrong kind."""
+    from ngramkit.remote.fetch import fetch_artifact
+
+    by_role: dict[str, list[Artifact]] = {}
+    for role in roles:
+        for source in sources.given(role):
+            artifact = fetch_artifact(source, reporter=reporter)
+            require_kind(artifact.where, artifact.kind, role)
+            by_role.setdefault(role, []).append(artifact)
+    return by_role
+
+
+def make_drafter(
+    spec: DrafterSpec,
+    artifacts: Mapping[str, Sequence[Artifact]],
+    past: PastRequests | None,
+    tokenizer: TokenizerRecord | None,
+) -> Drafter:
+    """Create a drafter from opened artifacts by role."""
     entry = DRAFTERS[spec.name]
+    sources: dict[str, Any] = {"past": past, "tokenizer": tokenizer}
+    sources |= {role: each if role == "datastores" else each[0] for role, each in artifacts.items()}
     given = {name: sources[name] for name in entry.sources if name in sources}
     if spec.options:
         given["options"] = entry.options(**spec.options)
@@ -97,32 +115,6 @@ def require_sources(name: str, given: Mapping[str, Any], past: str = "past") -> 
         if not given.get(word):
             need = f"a {KIND_OF_ROLE[source]}" if source in KIND_OF_ROLE else "past requests"
             raise UsageError(f"cannot use {name}: it needs {need}", f"Give {word}.", option=word)
-
-
-def _open_artifact(artifact: Artifact | str | Path) -> Any:
-    from ngramkit.formats.artifact import Artifact
-    from ngramkit.formats.opening import open_artifact_folder
-
-    if isinstance(artifact, Artifact):
-        return artifact
-    if not isinstance(artifact, str | Path):
-        raise UsageError(f"an artifact must be a path or an opened artifact, got {artifact!r:.60}")
-    return open_artifact_folder(artifact)
-
-
-def _check_artifacts(by_role: Mapping[str, Any], tokenizer: TokenizerRecord | None) -> None:
-    from ngramkit.formats.artifact import require_one_tokenizer
-
-    artifacts: list[Artifact] = []
-    for role, value in by_role.items():
-        of_role = value if isinstance(value, list) else [value] if value else []
-        for artifact in of_role:
-            require_kind(artifact.where, artifact.kind, role)
-        artifacts += of_role
-    require_one_tokenizer(artifacts)
-    if tokenizer is not None:
-        for artifact in artifacts:
-            artifact.tokenizer.require(tokenizer, str(artifact.where))
 
 
 def require_kind(where: object, kind: str, role: str) -> None:
