@@ -161,10 +161,8 @@ class RecurrentLayer(LinearAttentionLayer):
 
     def ends(self, row: int, left_out: int) -> LayerStates:
         """Return the row's states `left_out` tokens before the pass's end."""
-        convolutions, sums = (
-            _existing_states(self.conv_states),
-            _existing_states(self.recurrent_states),
-        )
+        convolutions = _existing_states(self.conv_states)
+        sums = _existing_states(self.recurrent_states)
         for number, state in convolutions.items() if left_out else ():
             width, inputs = state.shape[-1], self._inputs[number]
             convolutions[number] = inputs[..., : inputs.shape[-1] - left_out][..., -width:]

@@ -74,13 +74,9 @@ def calibrate(
     require_between("seconds", seconds, 0, DAY_SECONDS)
     require_package("matplotlib", "draw the heat map")
     options = DecodeOptions(
-        model,
-        reporter=reporter,
-        device=device,
-        dtype=dtype,
-        device_map=device_map,
+        model, reporter=reporter, device=device, dtype=dtype, device_map=device_map,
         trust_remote_code=trust_remote_code,
-    )
+    )  # fmt: skip
     loaded = open_pending_model(options).load()
     profile = measure_best_rounds(loaded, seconds=seconds, reporter=reporter)
     if profile.noise > MAX_SPREAD:

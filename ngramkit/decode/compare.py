@@ -24,12 +24,7 @@ from ngramkit.decode.generation import applied_settings, generate_options, prepa
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run
 from ngramkit.decode.options import GENERATE, TRANSFORMERS_WAYS
-from ngramkit.decode.packed_weights import (
-    is_packed,
-    packed_bytes,
-    packed_weights_of,
-    unpacked,
-)
+from ngramkit.decode.packed_weights import is_packed, packed_bytes, packed_weights_of, unpacked
 from ngramkit.decode.pass_threads import PassThreads
 from ngramkit.decode.passes import model_passes
 from ngramkit.decode.result import Clock, Decoded

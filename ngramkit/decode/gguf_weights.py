@@ -76,18 +76,11 @@ def _convert_gguf(path: Path, folder: Path) -> None:
 def _require_sane(header: Header) -> None:
     """Raise InputError if sizes in the metadata do not fit the tensors."""
     name = header.text("general.architecture")
-    for key, value in header.metadata.items():
-        if (
-            key.startswith(f"{name}.")
-            and isinstance(value, int)
-            and not 0 <= value <= MAX_METADATA_NUMBER
-        ):
+    sizes = {key: each for key, each in header.metadata.items() if key.startswith(f"{name}.")}
+    for key, value in sizes.items():
+        if isinstance(value, int) and not 0 <= value <= MAX_METADATA_NUMBER:
             raise damaged_gguf(header.path, f"{key:.80} is {value}")
-        if (
-            key.startswith(f"{name}.")
-            and isinstance(value, np.ndarray)
-            and value.size > MAX_METADATA_NUMBER
-        ):
+        if isinstance(value, np.ndarray) and value.size > MAX_METADATA_NUMBER:
             raise damaged_gguf(header.path, f"{key:.80} lists {value.size:,} numbers")
     layers = header.whole(f"{name}.block_count")
     if not 0 < layers <= len(header.tensors):

@@ -15,7 +15,7 @@ from ngramkit.builders.model_table import (
     require_unigram_options,
 )
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.pending import PendingModel, open_pending_model
+from ngramkit.decode.pending import open_pending_model
 from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.outputs import default_place
 from ngramkit.remote.publishing import require_out, require_same_or_force
@@ -49,14 +49,12 @@ def model_bigram(
     k, width = check_types(int, k=k, width=width)
     require_bigram_options(k, width, prefix, extend)
     require_out(out, "model-bigram", force=force)
-    options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
     run = DecodeOptions(
         model, reporter=reporter, device=device, dtype=dtype, device_map=device_map,
         trust_remote_code=trust_remote_code,
     )  # fmt: skip
-    pending = open_pending_model(run)
-    require_rows(k, pending.tokenizer, prefix)
-    return _build_table("bigram", pending, out, options, reporter, force)
+    options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
+    return _build_table("bigram", run, out, options, force)
 
 
 def model_unigram(
@@ -79,24 +77,19 @@ def model_unigram(
     k = check_type("k", k, [int])
     require_unigram_options(k, rule)
     require_out(out, "model-unigram", force=force)
-    options = {"k": k, "rule": rule}
     run = DecodeOptions(
         model, reporter=reporter, device=device, dtype=dtype, device_map=device_map,
         trust_remote_code=trust_remote_code,
     )  # fmt: skip
-    pending = open_pending_model(run)
-    require_rows(k, pending.tokenizer)
-    return _build_table("unigram", pending, out, options, reporter, force)
+    return _build_table("unigram", run, out, {"k": k, "rule": rule}, force)
 
 
 def _build_table(
-    kind: str,
-    pending: PendingModel,
-    out: str | Path | None,
-    options: dict[str, Any],
-    reporter: Reporter,
-    force: bool,
+    kind: str, run: DecodeOptions, out: str | Path | None, options: dict[str, Any], force: bool
 ) -> BuiltTable[Any]:
+    pending = open_pending_model(run)
+    require_rows(options["k"], pending.tokenizer, options.get("prefix", "none"))
+
     def is_same(there: Manifest) -> bool:
         same = there.tokenizer.fingerprint == pending.tokenizer.record.fingerprint
         return same and options.items() <= there.parameters.items()
@@ -109,6 +102,6 @@ def _build_table(
 
     build: Any = {"bigram": build_model_bigram, "unigram": build_model_unigram}[kind]
     built: BuiltTable[Any] = build(
-        model.model, model.tokenizer, place, **options, reporter=reporter, force=force
+        model.model, model.tokenizer, place, **options, reporter=run.reporter, force=force
     )
     return built

@@ -236,22 +236,25 @@ def _count_owners(model: nn.Module) -> Counter[int]:
 
 
 def is_packed(model: nn.Module) -> bool:
-    return any(isinstance(part, PackedLinear) for part in model.modules())
+    return bool(_packed_layers(model))
 
 
 def packed_bytes(model: nn.Module) -> int:
     """Return the bytes that plain copies of packed weights would add."""
-    packed = [part for part in model.modules() if isinstance(part, PackedLinear)]
-    return sum(part._packed.nbytes for part in packed if part._print is None)
+    return sum(part._packed.nbytes for part in _packed_layers(model) if part._print is None)
 
 
 def unpacked(model: Any) -> Any:
     """Return a copy with plain weights that shares other tensors; the model if it is plain."""
-    packed = [part for part in model.modules() if isinstance(part, PackedLinear)]
+    packed = _packed_layers(model)
     if not packed:
         return model
     shared = {id(each): each for each in (*_held_parameters(model), *model.buffers())}
     return copy.deepcopy(model, {**shared, **{id(part): _plain_copy(part) for part in packed}})
+
+
+def _packed_layers(model: nn.Module) -> list[PackedLinear]:
+    return [part for part in model.modules() if isinstance(part, PackedLinear)]
 
 
 def _plain_copy(layer: PackedLinear) -> nn.Linear:

@@ -174,14 +174,13 @@ def _agrees_in_turn(model: Any, kind: Kind) -> bool:
     logits = torch.cat(parts)
     plain = _plain_logits(model, text, use_cache=False)[PROMPT_TOKENS - 1 :]
     tolerance = TOLERANCES.get(model.dtype, TOLERANCE_16_BITS)
+    exact, share = tolerance, MIN_SHARE_OF_ROWS
     if is_chain:
-        exact = TOLERANCES_OF_CHAINS.get(model.dtype, TOLERANCE_16_BITS)
-        fits = _are_near(logits, plain, exact, share=1.0)
-    else:
-        fits = _are_near(logits, plain, tolerance)
-    return fits and _are_near(
-        logits[-GENERATED_ROWS:], _generated_logits(model, text), tolerance, share=0.6
-    )
+        exact, share = TOLERANCES_OF_CHAINS.get(model.dtype, TOLERANCE_16_BITS), 1.0
+    if not _are_near(logits, plain, exact, share):
+        return False
+    generated = _generated_logits(model, text)
+    return _are_near(logits[-GENERATED_ROWS:], generated, tolerance, share=0.6)
 
 
 def _plain_logits(model: Any, text: list[int], begin: int = 0, **inputs: Any) -> torch.Tensor:
@@ -237,18 +236,14 @@ def _agrees_around(model: Any, kind: Kind, length: int) -> bool:
     beyond = chain // 2 if has_rope else 0
     begin = length - 1 - len(path) + beyond
     inside = [root, *tree.token_ids[path].tolist()][: len(path) + 1 - beyond]
-    inputs: dict[str, Any] = {"use_cache": False}
-    plain = _plain_logits(model, inside, begin, **inputs)
+    plain = _plain_logits(model, inside, begin, use_cache=False)
+    inputs: dict[str, Any] = {}
     if issubclass(kind, TreeVerifier):
         masks = TreeMasks(model.config.get_text_config(), model.dtype, model.device)
-        positions, inputs["attention_mask"] = masks.positions_and_mask(0, tree.parents)
-        inputs["position_ids"] = positions + begin
-    else:
-        inputs["position_ids"] = torch.arange(begin, begin + len(tree) + 1, device=model.device)[
-            None
-        ]
-    ids = torch.tensor([[root, *tree.token_ids.tolist()]], device=model.device)
-    logits = model(input_ids=ids, **inputs).logits[0]
+        positions, mask = masks.positions_and_mask(0, tree.parents)
+        inputs = {"position_ids": positions + begin, "attention_mask": mask}
+    drafted = [root, *tree.token_ids.tolist()]
+    logits = _plain_logits(model, drafted, begin, use_cache=False, **inputs)
     logits = logits[[0, *(node + 1 for node in path)]][: len(inside)]
     return _are_near(logits, plain, TOLERANCES.get(model.dtype, TOLERANCE_16_BITS))
 

@@ -267,7 +267,7 @@ class BlendRequest:
         """Remove all but the first `size` tokens, and what was learnt from the rest."""
         if size >= self.size:
             return
-        if self.past is not None and self.tables is None:
+        if self.tables is None:
             self.catch_up(workspace)
         while self._sizes and self._sizes[-1] > size:
             self._sizes.pop()
@@ -310,7 +310,8 @@ class BlendRequest:
 
     def catch_up(self, workspace: Workspace, lag: int = 0) -> None:
         """Draft from the newest past requests if `tables` is more than `lag` versions older."""
-        assert self.past is not None
+        if self.past is None:
+            return
         newest = self._shared.tables(self.past)
         if self.tables is None or newest.version - self.tables.version > lag:
             self._set_tables(newest)
@@ -357,8 +358,7 @@ class Workspace:
     ) -> BlendRequest:
         room = len(prompt) + max(MIN_SPARE_TOKENS, len(prompt) // 4)
         request = BlendRequest(self._shared, past, room)
-        if past is not None:
-            request.catch_up(self)
+        request.catch_up(self)
         self.run(request, EXTEND, *request.append(prompt))
         request.prompt = request.size
         if len(references):
@@ -382,8 +382,7 @@ class Workspace:
             tree.parts.cost[0] = cost
         rows: list[int] = []  # flat: numpy converts nested lists three times as slowly
         for request, written, size, lag, evidence in jobs:
-            if request.past is not None:
-                request.catch_up(self, lag)
+            request.catch_up(self, lag)
             if evidence is not None:  # learnt before the draft
                 request.accept(self, written, evidence)
                 written = written[:0]

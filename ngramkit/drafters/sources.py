@@ -94,6 +94,7 @@ class Sources:
 
     def __post_init__(self) -> None:
         require_list("datastores", self.datastores)
+        object.__setattr__(self, "datastores", tuple(self.datastores))
         if not isinstance(self.past, PastUse):
             raise UsageError(f"past must be a PastUse, got {self.past!r:.60}", option="past")
 
@@ -154,10 +155,9 @@ def given_sources(
 
     Raises UsageError for both, and as `Sources.of`.
     """
-    require_list("datastores", datastores)
     past = PastUse(None if history is None else Path(history), history_tokens, store=store)
     named = Sources(
-        datastores=tuple(datastores),
+        datastores=datastores,
         frozen_table=frozen_table,
         bigram=bigram,
         unigram=unigram,
