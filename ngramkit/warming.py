@@ -149,8 +149,8 @@ def warm_decode(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
     """Draft as decode does, from the required sources, then from all."""
     from ngramkit.kernels.tree_paths import best_path, root_to_leaf_paths
 
+    draft_first(name, folder / "first", tokenizer)
     sources = tiny_sources(folder, tokenizer)
-    draft_first(name, sources)
     drafter = load_drafter(name, **sources)
     serve_request(drafter)
     serve_request(drafter)  # with the first as a past request

@@ -163,18 +163,13 @@ class PassCosts:
                 self._by_context[place] = _ContextTimes(times)
 
     def _times_of_context_class(self, length: int) -> _ContextTimes:
-        place = context_class(length)
-        if place not in self._by_context:
-            nearest = min(self._by_context, key=lambda other: abs(other - place), default=None)
-            self._by_context[place] = (
-                _ContextTimes()
-                if nearest is None
-                else self._by_context[nearest].moved(
-                    1.0 if self._trusts_neighbours else 4.0 ** (place - nearest),
-                    forget=not self._trusts_neighbours,
-                )
-            )
-        return self._by_context[place]
+        place, known = context_class(length), self._by_context
+        if place not in known:
+            nearest = min(known, key=lambda other: abs(other - place), default=place)
+            trusts = self._trusts_neighbours
+            growth = 1.0 if trusts else 4.0 ** (place - nearest)
+            known[place] = known.get(nearest, _ContextTimes()).moved(growth, forget=not trusts)
+        return known[place]
 
 
 class _Timed(NamedTuple):

@@ -190,6 +190,7 @@ def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
     drafter = choice.load(forgetful=options.compare)
     past = choice.past
     stores = past is not None and past.path is not None and past.store
+    remembered = stores and not options.compare
     answers = []
     for tokens in prompt_tokens:
         text, run = write(decoder, tokens, drafter, options.show)
@@ -203,13 +204,7 @@ def answer(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
                 drafter=choice,
                 template=None if template is None else template.name,
                 budget=decoder.shown_budget,
-                again=functools.partial(
-                    _compare_prompt,
-                    decoder,
-                    tokens,
-                    choice,
-                    remembered=stores and not options.compare,
-                ),
+                again=functools.partial(_compare_prompt, decoder, tokens, choice, remembered),
             )
         )
         if run.ended_by == "interrupt":
@@ -232,7 +227,7 @@ def remember_answers(
 
 
 def _compare_prompt(
-    decoder: Decoder, prompt: TokenArray, choice: DrafterChoice, *, remembered: bool
+    decoder: Decoder, prompt: TokenArray, choice: DrafterChoice, remembered: bool
 ) -> Comparison:
     from ngramkit.decode.compare import compare, plain_model
 

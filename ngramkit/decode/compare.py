@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import floor, inf, log2
 from typing import Any
 
@@ -251,17 +250,14 @@ def _distance_to_best(decoder: Decoder, prompt: TokenArray, tokens: TokenArray) 
 
 def answer_by(name: str, model: LanguageModel) -> Callable[[Decoder, TokenArray], Decoded]:
     def answer(decoder: Decoder, prompt: TokenArray) -> Decoded:
-        write = partial(
-            _write_by_generate, replace(decoder, model=model), prompt, TRANSFORMERS_WAYS[name]
-        )
-        threads = decoder.threads
-        if threads is None:
-            return write()
-        threads.begin()  # as for our own passes
+        threads, other = decoder.threads, replace(decoder, model=model)
+        if threads is not None:  # as for our own passes
+            threads.begin()
         try:
-            return write(threads=threads)
+            return _write_by_generate(other, prompt, TRANSFORMERS_WAYS[name], threads=threads)
         finally:
-            threads.end()
+            if threads is not None:
+                threads.end()
 
     return answer
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -120,15 +120,15 @@ def run_tasks(run: Callable[[str, Path], None]) -> None:
 
 def run_first_draft(task: str, scratch: Path) -> None:
     name, _, width = task.partition("@")
-    tokenizer = TOKENIZERS[int(width)]
-    needs_all = needs_artifacts(name)
-    draft_first(name, tiny_sources(scratch, tokenizer) if needs_all else {"tokenizer": tokenizer})
+    draft_first(name, scratch, TOKENIZERS[int(width)])
 
 
-def draft_first(name: str, sources: Mapping[str, Any]) -> None:
+def draft_first(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
     from ngramkit.budget.auto import compile_kernels
 
-    needed = sources if needs_artifacts(name) else {"tokenizer": sources["tokenizer"]}
+    needed: dict[str, Any] = {"tokenizer": tokenizer}
+    if needs_artifacts(name):
+        needed = tiny_sources(folder, tokenizer)
     serve_request(load_drafter(name, **needed))
     compile_kernels()
 

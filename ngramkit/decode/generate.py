@@ -35,10 +35,7 @@ from ngramkit.decode.specache.options import SpeCache
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.create import load_drafter
-from ngramkit.drafters.references import (
-    Given as References,
-    reference_texts,
-)
+from ngramkit.drafters.references import Given as References, reference_texts
 
 OneDrafter = Drafter | Callable[[], Drafter] | str
 Drafters = OneDrafter | Sequence[OneDrafter]
@@ -297,11 +294,8 @@ def refuse_unsupported(
 
 
 def _asks_for_nothing(model: Any, name: str, value: Any) -> bool:
-    if (
-        name in TOKEN_TYPE_ARGUMENTS
-        and value is not None
-        and hasattr(model.config, "vision_config")
-    ):
+    sees = name in TOKEN_TYPE_ARGUMENTS and hasattr(model.config, "vision_config")
+    if sees and value is not None:
         return not bool(value.any())
     return value is None or value is False or (isinstance(value, dict) and not value)
 

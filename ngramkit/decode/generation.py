@@ -24,12 +24,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.basics.progress import Reporter
 from ngramkit.decode.base import Choice, Stop
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.sampling import (
-    ProcessedChoice,
-    Sampling,
-    SeededDraw,
-    likeliest_tokens,
-)
+from ngramkit.decode.sampling import ProcessedChoice, Sampling, SeededDraw, likeliest_tokens
 from ngramkit.drafters.base import TokenArray
 
 # Settings that change the output, with the values that have no effect.

@@ -17,12 +17,7 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.inspection import open_artifact
 
 ARTIFACT_FOLDER = "artifact"
-# kind -> (drafter, what load_drafter calls the artifact)
-DRAFTER_BY_KIND = {
-    "datastore": ("blend", "datastores"),
-    "frozen-table": ("cacheback", "frozen_table"),
-    "model-bigram": ("ngrammys", "bigram"),
-}
+DRAFTER_BY_KIND = {"datastore": "blend", "frozen-table": "cacheback", "model-bigram": "ngrammys"}
 
 
 def generate(
@@ -52,13 +47,12 @@ def generate(
     given = {"stop_strings": stop_strings, "tokenizer": tokenizer, **options}
     opened = open_artifact(artifact)
     _require_same_ids(opened, model, tokenizer)
-    name, role = DRAFTER_BY_KIND[opened.kind]
-    sources: dict[str, Any] = {role: [opened] if role == "datastores" else opened}
+    name = drafter or DRAFTER_BY_KIND[opened.kind]
     return model.generate(
         inputs,
         streamer=streamer,
         custom_generate=functools.partial(custom_generate, streamer=streamer),
-        drafter=lambda: load_drafter(drafter or name, **sources),
+        drafter=lambda: load_drafter(name, opened),
         budget=budget,
         **with_stop_strings(
             {key: value for key, value in given.items() if value is not None},
@@ -74,10 +68,8 @@ def _fetch_artifact(home: Any, revision: str | None) -> Path:
         return Path(home) / ARTIFACT_FOLDER
     from huggingface_hub import snapshot_download
 
-    return (
-        Path(snapshot_download(home, revision=revision, allow_patterns=f"{ARTIFACT_FOLDER}/*"))
-        / ARTIFACT_FOLDER
-    )
+    wanted = f"{ARTIFACT_FOLDER}/*"
+    return Path(snapshot_download(home, revision=revision, allow_patterns=wanted)) / ARTIFACT_FOLDER
 
 
 def _require_same_ids(artifact: Any, model: Any, tokenizer: Any) -> None:

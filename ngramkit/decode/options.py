@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ngramkit.basics.arguments import check_fields
-from ngramkit.basics.errors import UsageError, require_between, require_list, require_texts
+from ngramkit.basics.errors import UsageError, require_between, require_texts
 from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
@@ -162,7 +162,6 @@ class DecodeOptions:
             )
 
     def _check_drafter(self) -> None:
-        require_list("references", self.references)
         given: Any = () if self.drafter is None else self.drafter  # `generate` takes one per row
         for each in given if isinstance(given, list | tuple) else [given]:
             spec = DrafterSpec.parse(each)

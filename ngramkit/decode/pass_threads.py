@@ -45,11 +45,8 @@ class PassThreads:
         """Choose again if it is time; the latest pass took `passing` seconds."""
         self._notice()
         slow = passing > SLOW_PASS * self._usual > 0
-        self._usual = (
-            DECAY_PER_PASS * self._usual + (1 - DECAY_PER_PASS) * passing
-            if self._usual
-            else passing
-        )
+        usual = DECAY_PER_PASS * self._usual + (1 - DECAY_PER_PASS) * passing
+        self._usual = usual if self._usual else passing
         pause = min(MIN_PAUSE, self._pause) if slow else self._pause
         if self._most > 1 and self._now() >= self._last + pause:
             self._choose_fastest_count()
@@ -73,9 +70,8 @@ class PassThreads:
             seconds[count] = self._trial(count, self._most, least / MAX_RATIO_TO_SWITCH)
             least = min(least, seconds[count])
         best = min(seconds, key=seconds.__getitem__)
-        changes = best != self._used and seconds[best] < MAX_RATIO_TO_SWITCH * seconds.get(
-            self._used, 0.0
-        )
+        now = seconds.get(self._used, 0.0)
+        changes = best != self._used and seconds[best] < MAX_RATIO_TO_SWITCH * now
         if changes:
             self._used, self._usual = best, 0.0
         longer = min(max(2 * self._pause, MIN_PAUSE), MAX_PAUSE)

@@ -171,9 +171,8 @@ def describe_artifacts(
         unit = next((name for name in COUNTS_IN_LABEL if name in counts), None)
         parts.append(f"{len(alike)} {kind}s" if len(alike) > 1 else kind)
         if unit is not None:
-            parts.append(
-                f"{_short_count(sum(each.manifest.counts[unit] for each in alike))} {unit}"
-            )
+            size = sum(each.manifest.counts[unit] for each in alike)
+            parts.append(f"{_short_count(size)} {unit}")
     record = tokenizer or (artifacts[0].tokenizer if artifacts else None)
     if record is not None:
         parts.append(record.id.rstrip("/").rpartition("/")[2])

@@ -32,13 +32,10 @@ def require_drafter(given: Any, *, or_maker: bool = False) -> Any:
     """Return `given` if it is a drafter or, with `or_maker`, makes one. Raises UsageError."""
     own = [name for name in DRAFTER_METHODS if hasattr(given, name)]
     is_class = isinstance(given, type)
-    if (
-        or_maker
-        and callable(given)
-        and (not own or (is_class and len(own) == len(DRAFTER_METHODS)))
-    ):
+    is_whole = len(own) == len(DRAFTER_METHODS)
+    if or_maker and callable(given) and (not own or (is_class and is_whole)):
         return given
-    if is_class or len(own) < len(DRAFTER_METHODS):
+    if is_class or not is_whole:
         missing = ", ".join(name for name in DRAFTER_METHODS if name not in own)
         lacks = f", which lacks {missing}" if own and missing else ""
         raise UsageError(

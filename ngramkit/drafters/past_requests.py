@@ -202,11 +202,9 @@ class PastRequests:
         if full and newest:
             tail = merge_shards(newest[0], tail)
             newest = ()
-        begin = (
-            self._first_newest_token(tail.tokens)
-            if full and len(since) <= MAX_ARRAYS_AT_REST
-            else 0
-        )
+        begin = 0
+        if full and len(since) <= MAX_ARRAYS_AT_REST:
+            begin = self._first_newest_token(tail.tokens)
         if begin:
             since = (*since, cut_shard(tail, 0, begin))
             tail = cut_shard(tail, begin, len(tail.tokens))
@@ -242,12 +240,10 @@ class PastRequests:
         for origin, shards in enumerate(origins):
             for i in range(len(shards) - 1, 0, -1):
                 older, newer = shards[i - 1 : i + 1]
-                if len(shards) > MAX_ARRAYS_AT_REST or len(
-                    older.tokens
-                ) < MIN_RATIO_OF_LENGTHS * len(newer.tokens):
-                    return self._schedule_job(
-                        state, partial(_merge_pair, older, newer), origin, i - 1, 2
-                    )
+                alike = len(older.tokens) < MIN_RATIO_OF_LENGTHS * len(newer.tokens)
+                if alike or len(shards) > MAX_ARRAYS_AT_REST:
+                    work = partial(_merge_pair, older, newer)
+                    return self._schedule_job(state, work, origin, i - 1, 2)
         return state
 
     def _schedule_job(

@@ -38,9 +38,8 @@ class _Origin:
         self.drafted: tuple[Array, Array, Array, int] | None = None  # the last one, for `learn`
         self._rules = rules
         self._least = least
-        self._record = np.zeros(
-            (RECORDED_LENGTHS, 2)
-        )  # acceptance by match length, see kernels.ssd
+        # Acceptance by match length, see kernels.ssd.
+        self._record = np.zeros((RECORDED_LENGTHS, 2))
         self._shards: tuple[DatastoreShard, ...] = ()  # of `_table`
         self._table = shard_table(())
 

@@ -112,9 +112,8 @@ def dequantize_into(out: torch.Tensor, block: Block, kind: str, bits: int, group
 @cache
 def _codes_by_byte(bits: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return the codes in every byte, [256, 8 / bits]: a lookup takes a third of shifting."""
-    return _unpack_codes(torch.arange(256, dtype=torch.uint8, device=device)[:, None], bits).to(
-        dtype
-    )
+    every = torch.arange(256, dtype=torch.uint8, device=device)[:, None]
+    return _unpack_codes(every, bits).to(dtype)
 
 
 def _group_keys_by_channel_values_by_token(
