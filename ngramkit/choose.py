@@ -242,10 +242,7 @@ def require_named(sources: Sources, reporter: Reporter = SILENT) -> None:
 
 
 def _use_defaults_or_build(
-    name: str,
-    tokenizer: TokenizerRecord,
-    reporter: Reporter,
-    load_model: LoadModel | None,
+    name: str, tokenizer: TokenizerRecord, reporter: Reporter, load_model: LoadModel | None
 ) -> dict[str, list[Artifact]]:
     entry = DRAFTERS[name]
     roles = [role for role in KIND_OF_ROLE if role in entry.sources]

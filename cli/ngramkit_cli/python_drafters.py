@@ -62,8 +62,7 @@ def _import_module(module: str) -> Any:
         ) from error
     except (Exception, SystemExit) as error:
         raise UsageError(
-            f"cannot import {module}: {_show_error(error)}",
-            option="drafter",
+            f"cannot import {module}: {_show_error(error)}", option="drafter"
         ) from error
 
 

@@ -20,10 +20,7 @@ class Gain(NamedTuple):
 
 
 def gain_of_drafts(
-    times: PassTimes,
-    requests: int,
-    length: int,
-    acceptance: float = ASSUMED_ACCEPTANCE,
+    times: PassTimes, requests: int, length: int, acceptance: float = ASSUMED_ACCEPTANCE
 ) -> Gain:
     """Return what drafts of at most `length` tokens gain for `requests` at once.
 

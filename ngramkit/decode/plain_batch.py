@@ -19,11 +19,7 @@ from ngramkit.drafters.base import TokenArray
 
 
 def write_batch(
-    model: LanguageModel,
-    prompts: Sequence[TokenArray],
-    *,
-    max_new_tokens: int,
-    sampling: Sampling,
+    model: LanguageModel, prompts: Sequence[TokenArray], *, max_new_tokens: int, sampling: Sampling
 ) -> list[TokenArray]:
     """Continue each of `prompts`, int32[n] each, at least one; return int32[m] each.
 

@@ -24,12 +24,7 @@ import numpy as np
 from ngramkit.basics.errors import UsageError, require_between
 from ngramkit.drafters.base import TokenArray, describe_artifacts
 from ngramkit.drafters.sources import HISTORY_TOKENS
-from ngramkit.formats.datastore import (
-    DatastoreShard,
-    cut_shard,
-    merge_shards,
-    requests_shard,
-)
+from ngramkit.formats.datastore import DatastoreShard, cut_shard, merge_shards, requests_shard
 from ngramkit.formats.history import History, join_requests
 from ngramkit.formats.request_log import Mark
 from ngramkit.formats.safetensors import Array

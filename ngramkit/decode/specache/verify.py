@@ -58,12 +58,7 @@ class SpeCacheVerifier:
     """
 
     def __init__(
-        self,
-        model: Any,
-        options: SpeCache,
-        *,
-        room: int,
-        guesses: Guesses | None = None,
+        self, model: Any, options: SpeCache, *, room: int, guesses: Guesses | None = None
     ) -> None:
         config = model.config.get_text_config()
         others = set(getattr(config, "layer_types", None) or ()) - ATTENTION
