@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ngramkit.basics.arguments import check_fields
-from ngramkit.basics.errors import UsageError, require_between, require_texts
+from ngramkit.basics.errors import UsageError, hint_for_unknown, require_between, require_texts
 from ngramkit.basics.kinds import KIND_OF_ROLE
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import AUTO
-from ngramkit.decode.placement import require_mode, require_placement
+from ngramkit.decode.placement import require_placement
 from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.specache.options import SpeCache, cache_of, require_no_drafts
 from ngramkit.drafters.base import Drafter
@@ -34,6 +34,8 @@ TRANSFORMERS_WAYS: dict[str, dict[str, Any]] = {
     GENERATE: {},
     "generate-lookup": {"prompt_lookup_num_tokens": 10},  # as in its documentation
 }
+
+VERIFY_MODES = ("tree", "batch", "chain")
 
 Show = Callable[[str, bool], None]  # a piece of text, and whether it was drafted
 
@@ -190,3 +192,8 @@ class DecodeOptions:
             bigram=self.bigram, unigram=self.unigram, history=self.history,
             history_tokens=self.history_tokens, store=self.store,
         )  # fmt: skip
+
+
+def require_mode(mode: str | None) -> None:
+    if mode not in (None, *VERIFY_MODES):
+        raise UsageError(f"unknown verify mode {mode!r}", hint_for_unknown(str(mode), VERIFY_MODES))

@@ -1,14 +1,13 @@
-"""Checks of devices, dtypes and verify modes without torch."""
+"""Checks of devices and dtypes without torch."""
 
 from __future__ import annotations
 
 import re
 from importlib.util import find_spec
 
-from ngramkit.basics.errors import UsageError, hint_for_unknown
+from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import version_of
 
-MODES = ("tree", "batch", "chain")  # verify modes
 DTYPES = ("float32", "float16", "bfloat16")
 DEVICE = re.compile(r"auto|(cpu|mps|cuda|xpu)(:\d{1,3})?")
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
@@ -42,8 +41,3 @@ def require_placement(device: str, dtype: str, device_map: str | None) -> None:
 
 def _may_have_cuda() -> bool:
     return not (version_of("torch") or "").endswith("+cpu")
-
-
-def require_mode(mode: str | None) -> None:
-    if mode not in (None, *MODES):
-        raise UsageError(f"unknown verify mode {mode!r}", hint_for_unknown(str(mode), MODES))

@@ -14,7 +14,7 @@ from ngramkit.decode.base import ResumableVerifier
 from ngramkit.decode.cache import InPlaceCache, is_recurrent
 from ngramkit.decode.length_limits import LengthLimitVerifier, rope_limits
 from ngramkit.decode.load import context_of
-from ngramkit.decode.placement import require_mode
+from ngramkit.decode.options import require_mode
 from ngramkit.decode.probe import is_probed, is_verifier_exact
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
