@@ -233,20 +233,18 @@ def _plain(value: Any) -> Any:
 
 def _attention_size(config: Mapping[str, Any], hidden: float) -> tuple[float, float, float]:
     """Return a layer's weights, its numbers in the KV cache, and multiplications, per token."""
-
-    def number(key: str) -> float:
-        return positive_number(config, (key,))
-
     heads = positive_number(config, HEADS) or 1.0
-    latent, rope = number("kv_lora_rank"), number("qk_rope_head_dim")
+    latent = positive_number(config, ("kv_lora_rank",))
+    rope = positive_number(config, ("qk_rope_head_dim",))
     if latent:  # DeepSeek's latent attention: one latent vector is the key and value of all heads
-        plain, value = number("qk_nope_head_dim"), number("v_head_dim")
-        low = number("q_lora_rank")
+        plain = positive_number(config, ("qk_nope_head_dim",))
+        value = positive_number(config, ("v_head_dim",))
+        low = positive_number(config, ("q_lora_rank",))
         query = heads * (plain + rope)
         queries = low * (hidden + query) if low else hidden * query
         others = hidden * (latent + rope) + latent * heads * (plain + value)
         return queries + others + heads * value * hidden, latent + rope, heads * (2 * latent + rope)
-    width = number("head_dim") or hidden / heads
+    width = positive_number(config, ("head_dim",)) or hidden / heads
     keys = positive_number(config, KEY_HEADS) or heads
     return 2 * hidden * width * (heads + keys), 2 * width * keys, 2 * width * heads
 

@@ -236,7 +236,7 @@ def _count_owners(model: nn.Module) -> Counter[int]:
 
 
 def is_packed(model: nn.Module) -> bool:
-    return bool(_packed_layers(model))
+    return any(isinstance(part, PackedLinear) for part in model.modules())
 
 
 def packed_bytes(model: nn.Module) -> int:

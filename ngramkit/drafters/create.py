@@ -83,7 +83,8 @@ def open_given(
 
     by_role: dict[str, list[Artifact]] = {}
     for role in roles:
-        for source in sources.given(role):
+        given = getattr(sources, role)
+        for source in given if role == "datastores" else () if given is None else (given,):
             artifact = fetch_artifact(source, reporter=reporter)
             require_kind(artifact.where, artifact.kind, role)
             by_role.setdefault(role, []).append(artifact)

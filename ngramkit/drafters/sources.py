@@ -128,13 +128,6 @@ class Sources:
             chosen[role] = artifacts if role == "datastores" else artifacts[0]
         return cls(**chosen)
 
-    def given(self, role: str) -> Sequence[Given]:
-        """Return the artifacts of a role."""
-        value = getattr(self, role)
-        if role == "datastores":
-            return value  # type: ignore[no-any-return]
-        return () if value is None else (value,)
-
     def recorded(self) -> Sources:
         """Return the sources for requests that are replayed or measured."""
         return replace(self, past=replace(self.past, recorded=True))
