@@ -45,8 +45,6 @@ TrustRemoteCode = Annotated[
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """Options of where a model runs. A field is an option."""
-
     PANEL: ClassVar[str] = "Running the model"
 
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto"
@@ -84,8 +82,6 @@ Color = Annotated[
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """Options of how the next token is chosen. A field is an option."""
-
     PANEL: ClassVar[str] = "Sampling"
 
     temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0
@@ -137,8 +133,6 @@ def per_layer(text: str | int) -> int | list[int]:
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """Options of the cache: in full, or a SpeCache. A field is an option."""
-
     PANEL: ClassVar[str] = "Cache of keys and values"
 
     cache: Annotated[

@@ -19,8 +19,6 @@ MAX_PROMPT_BYTES = 1 << 26  # per prompt, more than any model reads
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """Options of the prompt. A field is an option."""
-
     PANEL: ClassVar[str] = "Prompt"
 
     prompt: Annotated[

@@ -225,8 +225,6 @@ RememberPrompts = Annotated[
 
 @dataclass(frozen=True)
 class LogOptions:
-    """The format of a log of requests. A field is an option."""
-
     PANEL: ClassVar[str] = "Log"
 
     format: Annotated[
@@ -291,8 +289,6 @@ TemplateOfQuestions = Annotated[
 
 @dataclass(frozen=True)
 class QuestionOptions:
-    """Options of what is asked. A field is an option."""
-
     PANEL: ClassVar[str] = "Questions"
 
     questions: Questions = None
@@ -307,8 +303,6 @@ EXECUTORS = "local|ray"
 
 @dataclass(frozen=True)
 class ExecutorOptions:
-    """The executor options; a field is an option."""
-
     PANEL: ClassVar[str] = "Cluster"
 
     executor: Annotated[
@@ -338,8 +332,6 @@ TAKING_URLS: set[Callable[..., None]] = set()
 
 @dataclass(frozen=True)
 class StagingOptions:
-    """Options of the cache of URLs. A field is an option."""
-
     PANEL: ClassVar[str] = "Cache of downloads"
 
     cache_dir: Annotated[

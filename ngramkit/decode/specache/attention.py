@@ -28,7 +28,7 @@ QUERIES_AT_ONCE = 256  # prompt rows at a time, if attention has a softcap or si
 
 @contextmanager
 def using_specache_attention(model: Any) -> Iterator[None]:
-    """Make the model use this attention in the context; each pass sets RUN."""
+    """Make the model use this attention in the context; each pass sets CURRENT_RUN."""
     AttentionInterface.register(ATTENTION_NAME, attend)
     AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
     config = model.config.get_text_config()
