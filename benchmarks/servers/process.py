@@ -123,6 +123,15 @@ class ServerProcess:
         found: Counter[str] = counts
         return found
 
+    def is_idle_within(self, seconds: float, metrics: Mapping[str, str]) -> bool:
+        """Wait until no request is running or waiting, by these names of `metrics`."""
+        until = time.monotonic() + seconds
+        while (counts := self.counters(metrics))["running"] or counts["waiting"]:
+            if time.monotonic() > until:
+                return False
+            time.sleep(1)
+        return True
+
     def processor_seconds(self) -> float:
         """Return the processor time of all of the server's processes."""
         ticks = 0

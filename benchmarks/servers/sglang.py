@@ -120,8 +120,6 @@ class Host:
 
 
 class Server(ServerProcess):
-    """An SGLang server: answers requests, and counts."""
-
     def __init__(self, host: Host, way: Way) -> None:
         environment = {
             **os.environ,
@@ -262,16 +260,13 @@ def compare_features(host: Host, prompts: Sequence[str], draft: Mapping[str, Any
             if reason != "abort":
                 yield f"an aborted request ended by {reason}"
             found["after clients left"] = server.ask(prompts[2])
-            until = time.monotonic() + 60  # an idle server shows its load now and then
-            counts = server.counters(COUNTERS)
-            while (counts["running"] or counts["waiting"]) and time.monotonic() < until:
-                time.sleep(2)
-                counts = server.counters(COUNTERS)
-            if counts["running"] or counts["waiting"]:
+            # An idle server shows its load now and then.
+            if not server.is_idle_within(60, COUNTERS):
                 yield "requests are left behind by clients that left"
             if way.nodes:
                 yield from switched_off(server, prompts[3])
-        print(f"retracted {counts['retracted']:.0f} times, {way.nodes} nodes", flush=True)
+            retracted = server.counters(COUNTERS)["retracted"]
+        print(f"retracted {retracted:.0f} times, {way.nodes} nodes", flush=True)
         written.append({name: json.dumps(only_ids(one)) for name, one in found.items()})
     for number, names in enumerate(written[1:], 1):
         yield from (

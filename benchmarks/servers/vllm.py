@@ -132,8 +132,6 @@ class Host:
 
 
 class Server(ServerProcess):
-    """A vLLM server: answers requests, and counts."""
-
     def __init__(self, host: Host, speculative: Any, draft: Any, words: Sequence[str] = ()) -> None:
         environment = {
             **os.environ,
@@ -153,7 +151,6 @@ class Server(ServerProcess):
         super().__init__(command, environment, PORT, host.work / "server.log", draft, 20)
 
     def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a chat request."""
         return dict(self.post("v1/chat/completions", {"model": MODEL, **body}))
 
     def ask_all(self, bodies: Sequence[Mapping[str, Any]], at_once: int) -> list[dict[str, Any]]:
@@ -281,10 +278,7 @@ def compare_features(
                 yield "one seed writes several texts without drafts"
             with ThreadPoolExecutor(24) as pool:
                 list(pool.map(lambda body: server.stream(body, most=5), list(bodies) * 2))
-            until = time.monotonic() + 30
-            while (left := unanswered(server)) and time.monotonic() < until:
-                time.sleep(1)
-            if left:
+            if not server.is_idle_within(30, COUNTERS):
                 yield "requests are left behind by clients that left"
             found["after clients left"] = texts([server.ask(bodies[2])])[0]
             steps = server.counters(COUNTERS)["steps"]
@@ -297,11 +291,6 @@ def compare_features(
     print(f"remembered by two starts: {remembered} requests")
     if not remembered:
         yield "nothing was remembered"
-
-
-def unanswered(server: Server) -> float:
-    counts = server.counters(COUNTERS)
-    return counts["running"] + counts["waiting"]
 
 
 def compare_preempted(host: Host, bodies: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -5,6 +5,7 @@ The comparisons themselves take minutes and an engine: `make engines-vllm`, `mak
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -22,7 +23,11 @@ import http.server, json, os, sys
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.answer(json.dumps(os.environ.get("PYTHONPATH")).encode())
+        if self.path == "/metrics":
+            self.answer(b'running{place="1"} 0.0\\nrunning{place="2"} 0.0\\nwaiting 0.0\\nsteps 3.0\\n')
+        else:
+            name = "NGRAMKIT_DRAFT" if self.path == "/draft" else "PYTHONPATH"
+            self.answer(json.dumps(os.environ.get(name)).encode())
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -59,6 +64,27 @@ def test_server_is_asked_counted_and_ended(tmp_path: Path) -> None:
         assert server.processor_seconds() > 0
     with pytest.raises(OSError, match="refused"):
         server.get("anything")
+
+
+def test_a_server_gets_its_own_draft_and_counts_what_it_drafts(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("NGRAMKIT_DRAFT", "of the comparison, not of the engine")
+    names = {"running": "running", "waiting": "waiting", "steps": "steps"}
+    for draft, shown in ((None, None), ("{", "{"), ({"budget": 3}, {"budget": 3})):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = [sys.executable, "-c", SERVER, str(port)]
+        with ServerProcess(command, os.environ, port, tmp_path / "log", draft, 5) as server:
+            found = json.loads(server.get("draft"))
+            if isinstance(draft, dict):
+                found = json.loads(found)
+                file = Path(found.pop("metrics"))
+                assert found.pop("log_steps") == 5
+                file.write_text("ngramkit_draft_seconds_total 0.5\n")
+                assert server.counters(names)["drafting"] == 0.5
+            assert found == shown
+            assert server.counters(names)["steps"] == 3
+            assert server.is_idle_within(0, names)
 
 
 def test_server_that_does_not_start_tells_its_last_lines(tmp_path: Path) -> None:
