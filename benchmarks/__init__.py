@@ -51,7 +51,6 @@ def in_turns(ways: Mapping[Way, Callable[[], float]], rounds: int) -> dict[Way, 
 
 
 def timed(task: Callable[[], object]) -> float:
-    """Return the seconds that `task` takes."""
     started = time.perf_counter()
     task()
     return time.perf_counter() - started

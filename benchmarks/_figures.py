@@ -32,7 +32,6 @@ FIGURES = ROOT / "benchmarks" / "figures"
 
 
 def read_figures(name: str) -> Any:
-    """Read benchmarks/figures/NAME.json."""
     return json.loads((FIGURES / f"{name}.json").read_text(encoding="utf-8"))
 
 

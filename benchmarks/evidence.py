@@ -174,7 +174,6 @@ def publish(work: Path) -> None:
 
 
 def replayed(work: Work) -> dict[str, Any]:
-    """Return one model's figures."""
     from ngramkit.evaluate.recorded_evidence import RecordedEvidence
 
     recorded = RecordedEvidence.open(work.evidence)

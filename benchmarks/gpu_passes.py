@@ -28,7 +28,6 @@ TOKENS = np.array([1, 2, 4, 8, 16, 32, 64, 96, 128])
 
 
 def main() -> None:
-    """Print the times of passes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_passes")
     parser.add_argument("--write", action="store_true", help="keep the figures")
     given = parser.parse_args()
@@ -48,7 +47,6 @@ def main() -> None:
 
 
 def random_model() -> LanguageModel:
-    """Return a model with random weights on the GPU."""
     config: Any = transformers.Qwen3Config
     made = config(**MODELS[NAME], tie_word_embeddings=False, max_position_embeddings=16_384)
     torch.manual_seed(0)

@@ -117,7 +117,6 @@ class Text(NamedTuple):
 
 
 def needles(options: argparse.Namespace, tokenizer: Any) -> Iterator[Text]:
-    """Yield needles in essays."""
     from benchmarks.needle import needles as hidden_needles
 
     hay = "\n".join(path.read_text("utf-8") for path in sorted(options.data.glob(ESSAYS)))

@@ -59,7 +59,6 @@ def download(python: Path, requirement: str, folder: Path) -> Path:
 
 
 def packages(python: Path) -> dict[str, str]:
-    """Return the version of every installed distribution."""
     listed = pip(python, "list", "--format=json")
     return {each["name"]: each["version"] for each in json.loads(listed)}
 

@@ -45,7 +45,6 @@ def main(words: list[str] | None = None) -> None:
 
 
 def install_sglang(python: Path, version: str) -> None:
-    """Install SGLang's wheel and what it needs on a CPU."""
     with tempfile.TemporaryDirectory() as scratch:
         wheel = download(python, f"sglang=={version}", Path(scratch))
         pip(python, "install", "-q", *requirements(wheel, SKIPPED))
