@@ -74,6 +74,10 @@ WRONG_TYPES = [
     (lambda: ngramkit.drafters(["context"]), "name must be a text"),
     (lambda: ngramkit.history_inspect("past", last="2"), "last"),
     (lambda: ngramkit.history_inspect("past", last=True), "last"),
+    (lambda: ngramkit.forecast("a.jsonl", concurrency=2.5), "concurrency"),
+    (lambda: ngramkit.forecast("a.jsonl", limit=2.5), "limit"),
+    (lambda: ngramkit.forecast("a.jsonl", store="no"), "store"),
+    (lambda: ngramkit.replay("a.jsonl", limit=2.5), "limit"),
 ]
 
 
@@ -168,6 +172,12 @@ REFUSED = [
     (lambda: ngramkit.Conversation("demo", drafter="none", template="vicuna").ask(5), "prompt"),
     (lambda: ngramkit.check_engine("vllm", model="demo", budget=0), "budget"),
     (lambda: ngramkit.forecast("a.jsonl", pass_cost={}), "curve"),
+    (lambda: ngramkit.forecast("a.jsonl", budgets=4), "budgets"),
+    (lambda: ngramkit.forecast("a.jsonl", budgets=[4.5]), "budgets"),
+    (lambda: ngramkit.forecast("a.jsonl", limit=0), "limit must be at least 1, got 0"),
+    (lambda: ngramkit.forecast("a.jsonl", limit=-1), "limit must be at least 1, got -1"),
+    (lambda: ngramkit.forecast("a.jsonl", template="vicunna"), "template must be one of"),
+    (lambda: ngramkit.history_import("a.jsonl", "out", template="x"), "template must be one of"),
     (lambda: ngramkit.history_import("a.jsonl", "out", columns={5: 6}), "columns"),
 ]
 
@@ -225,6 +235,32 @@ def test_prompts_may_come_one_after_another():
     listed = [answer.text for answer in ngramkit.decode(prompts, "demo", **words)]
     for given in (iter(prompts), np.array(prompts), pd.Series(prompts)):
         assert [answer.text for answer in ngramkit.decode(given, "demo", **words)] == listed
+
+
+def test_lists_may_be_iterators_and_arrays():
+    options = ngramkit.DecodeOptions(stop=iter(["os"]), references=iter(["import os"]))
+    assert (options.stop, options.references) == (("os",), ("import os",))
+    words = {"drafter": "context", "max_new_tokens": 3, "budget": 4}
+    listed = ngramkit.decode("import os\n", "demo", stop=["os"], references=["import"], **words)
+    given = {"stop": iter(["os"]), "references": iter(["import"])}
+    assert ngramkit.decode("import os\n", "demo", **given, **words).text == listed.text
+    Path("answers.jsonl").write_text(json.dumps({"prompt": "a", "output": "b c b c d"}))
+    log = {"model": "demo", "drafter": "context"}
+    for budgets in (np.array([2, 3]), iter([2, 3, 2])):
+        kept = [*budgets] if isinstance(budgets, np.ndarray) else [2, 3]
+        found = ngramkit.forecast("answers.jsonl", budgets=budgets, concurrency=np.int64(1), **log)
+        assert [
+            each["budget"] for each in json.loads(json.dumps(found.to_dict()))["results"]
+        ] == kept
+    for budgets in (np.array([2, 3]), iter([2, 3])):
+        found = ngramkit.replay("answers.jsonl", model="demo", drafters="context", budgets=budgets)
+        assert [each.budget for each in found] == [2, 3]
+    unknown = ["--max-num-seqz", "4"]
+    listed = ngramkit.check_engine("vllm", model="demo", options=unknown, draft={"history": True})
+    read = ngramkit.check_engine(
+        "vllm", model="demo", options=iter(unknown), draft={"history": True}
+    )
+    assert read.effects == listed.effects
 
 
 def test_a_model_may_be_a_path():

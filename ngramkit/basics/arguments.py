@@ -75,6 +75,8 @@ def check_fields(options: Any) -> None:
         value, names = getattr(options, field.name), str(field.type).split(" | ")
         if names[0].startswith("Sequence[") and len(names) == 1:
             require_list(field.name, value)
+            if not isinstance(value, Sequence):  # such as a generator, which can be read once
+                object.__setattr__(options, field.name, tuple(value))
         if not BY_NAME.keys() >= set(names) - {"None"} or (value is None and "None" in names):
             continue
         plain = check_type(field.name, value, [BY_NAME[name] for name in names if name != "None"])

@@ -20,6 +20,7 @@ from ngramkit.basics.errors import (
     hint_for_unknown,
     one_line,
     require_between,
+    require_list,
     require_texts,
 )
 from ngramkit.basics.kinds import KINDS
@@ -152,6 +153,8 @@ def check_engine(
 
     require_engine(engine)
     require_between("budget", budget, 1, 64)
+    require_list("options", options)
+    options = list(options)
     require_texts("options", options)
     if options and engine not in EFFECTS:
         raise UsageError(
@@ -168,13 +171,20 @@ def check_engine(
         source, config = "ngramkit in --additional-config", config_in_options(read)
     if config is None:
         source, config = f"none: {CONFIG_VARIABLE} is not set", DraftConfig()
-    if model is None and config == DraftConfig(drafter=config.drafter):
+    if model is None and config == DraftConfig():
         raise UsageError(
             "cannot check an engine without a configuration or a model",
             f"Set {CONFIG_VARIABLE}, or give model.",
             option="model",
         )
     require_usable_config(config, engine)
+    learns = drafter_entry(DrafterSpec.parse(config.drafter).name).uses("history")
+    if model is None and learns and not config.artifacts and existing_history(config) is None:
+        raise UsageError(
+            f"cannot check {config.drafter} without a model: it has no artifact to draft from",
+            "give model",
+            option="model",
+        )
     if config.metrics is not None:
         require_metrics(Path(config.metrics))
     for _, folder in _local_folders(config):
@@ -237,7 +247,7 @@ def _describe_sources(
         unused.append(f"history is not used: {name} does not draft from it")
     kept = existing_history(config) if remembers else None
     unused += [f"{key} has no effect in this engine" for key in config.unused(unused_keys)]
-    requests = 0 if kept is None else kept.manifest.counts["requests"]
+    requests = 0 if kept is None else len(kept.read().requests)
     if requests:
         found.append(f"{requests:,} past requests")
     learns = _describe_learning(config) if remembers else "nothing"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.basics.arguments import refuse_earlier_names
+from ngramkit.basics.arguments import check_types, refuse_earlier_names
 from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import chosen_model
@@ -27,7 +27,12 @@ from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.config import DraftConfig
 from ngramkit.evaluate.forecast_results import Forecast, Forecasts, Recorded, Replayed, passes_share
 from ngramkit.evaluate.records import Record
-from ngramkit.evaluate.replay_answers import count_references, read_answers
+from ngramkit.evaluate.replay_answers import (
+    checked_limit,
+    count_references,
+    distinct_budgets,
+    read_answers,
+)
 from ngramkit.evaluate.replay_drafters import without_unusable_references
 from ngramkit.evaluate.replay_figures import Replay, Tally
 from ngramkit.evaluate.simulated_server import Served, simulate_server
@@ -84,15 +89,14 @@ def forecast(
     Raises UsageError for options that cannot work, InputError for unreadable files and logs without
     a pass.
     """
+    check_types(bool, prompts=prompts, store=store)
+    (concurrency,) = check_types(int, concurrency=concurrency)
     if concurrency is not None:
         require_between("concurrency", concurrency, 1, 4096)
     most_chars = parse_size(newest) if isinstance(newest, str) else newest
     most_chars = NEWEST_CHARS if most_chars is None else most_chars
     require_between("newest", most_chars, 1)
-    if not budgets:
-        raise UsageError("budgets must be a list of numbers, got none", option="budgets")
-    for most in budgets:
-        require_between("budget", most, 1, 64)
+    budgets, limit = distinct_budgets(budgets, 64), checked_limit(limit)
     if hasattr(drafter, "draft") and not isinstance(drafter, type):
         raise UsageError(
             f"drafter must be a name or a class, got one {type(drafter).__name__}",
@@ -136,7 +140,7 @@ def forecast(
         records = without_unusable_references(records, choice, referring, reporter)
     results = []
     requests = sum(len(record.turns) for record in records)
-    for most in dict.fromkeys(budgets):
+    for most in budgets:
         engine = _open_engine(choice, given, tokenizer, times, prompts=prompts)
         reporter.stage(f"drafts of at most {most} nodes", requests, "requests")
         served = simulate_server(

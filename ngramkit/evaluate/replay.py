@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ngramkit.basics.arguments import check_fields, check_types, refuse_earlier_names
-from ngramkit.basics.errors import UsageError, require_between, require_list
+from ngramkit.basics.errors import UsageError, require_between
 from ngramkit.basics.machine import require_package
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.choose import DrafterChoice, drafts_private_texts
-from ngramkit.corpus.chat import require_template
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.asked import asked_drafters, label_among
 from ngramkit.drafters.base import Drafter
@@ -29,7 +27,9 @@ from ngramkit.evaluate.question_sets import pin_question_set
 from ngramkit.evaluate.recorded_evidence import RecordedEvidence
 from ngramkit.evaluate.records import Record, units_of
 from ngramkit.evaluate.replay_answers import (
+    checked_limit,
     count_references,
+    distinct_budgets,
     has_sessions,
     named_files,
     open_recorded,
@@ -162,16 +162,14 @@ def replay(
             option="artifacts",
         )
     check_types(bool, chain=chain, drop_leaked=drop_leaked)
-    budgets = _distinct_budgets(budgets)
-    if limit is not None:
-        require_between("limit", limit, 1)
+    budgets = distinct_budgets(budgets, MAX_BUDGET)
+    limit = checked_limit(limit)
     if isinstance(keep_state, bool):
         keep_state = KeepState() if keep_state else None
     elif keep_state is not None and not isinstance(keep_state, KeepState):
         raise UsageError(
             f"keep_state must be True or a KeepState, got {keep_state!r:.60}", option="keep_state"
         )
-    require_template(template)
     compared = None  # the label of `baseline`
     if baseline is not None and curves is None:
         compared = label_among(baseline, [each.label for each in asked])
@@ -285,15 +283,6 @@ def _order_words(keep_state: KeepState | None) -> dict[str, Any]:
     repeat = None if keep_state.repeat == 1 else keep_state.repeat
     prompts = {"prompts": True} if keep_state.prompts else {}
     return {"keep_state": True, "seed": keep_state.seed, "repeat": repeat, **prompts}
-
-
-def _distinct_budgets(budgets: Sequence[int]) -> list[int]:
-    require_list("budgets", budgets)
-    if not budgets or not all(isinstance(nodes, Integral) for nodes in budgets):
-        raise UsageError("budgets must be whole numbers of at least 1 each", option="budget")
-    for nodes in budgets:
-        require_between("budget", nodes, 1, MAX_BUDGET)
-    return list(dict.fromkeys(int(nodes) for nodes in budgets))
 
 
 def _replay_with_budgets(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.errors import UsageError
+from ngramkit.basics.arguments import check_types
+from ngramkit.basics.errors import UsageError, require_between, require_list
 from ngramkit.basics.models import named_model
 from ngramkit.basics.progress import Reporter
-from ngramkit.corpus.chat import Template
+from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.evaluate.recorded_evidence import RecordedEvidence
 from ngramkit.evaluate.records import Record, Turn, read_records, require_files, require_questions
@@ -17,6 +19,23 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.logs.files import log_files
 from ngramkit.logs.hub import is_dataset
 from ngramkit.logs.read import NewestRequests
+
+
+def distinct_budgets(budgets: Iterable[int], most: int) -> list[int]:
+    require_list("budgets", budgets)
+    given: list[Any] = list(budgets)
+    if not given or not all(isinstance(each, Integral) for each in given):
+        raise UsageError("budgets must be whole numbers of at least 1 each", option="budget")
+    for each in given:
+        require_between("budget", each, 1, most)
+    return list(dict.fromkeys(int(each) for each in given))
+
+
+def checked_limit(limit: int | None) -> int | None:
+    (limit,) = check_types(int, limit=limit)
+    if limit is not None:
+        require_between("limit", limit, 1)
+    return limit
 
 
 def read_answers(
@@ -30,6 +49,7 @@ def read_answers(
     reporter: Reporter,
     newest: NewestRequests | None = None,
 ) -> tuple[TokenizerRecord | TextTokenizer, list[Record], Template | None]:
+    require_template(template)
     if answers is None:
         raise UsageError(
             "answers must be given, or a folder of `record`",

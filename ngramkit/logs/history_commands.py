@@ -23,6 +23,7 @@ from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.corpus.agent_sessions.read import PRIVACY_WARNING
+from ngramkit.corpus.chat import require_template
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
 from ngramkit.formats.eviction import drop_matching, keep_newest_requests
@@ -143,6 +144,7 @@ def history_import(
     history; nothing is added then.
     """
     check_types(bool, prompts=prompts)
+    require_template(template)
     if tokens is not None:
         require_between("tokens", tokens, 1)
     require_no_other(Path(out))

@@ -245,6 +245,24 @@ def test_what_drafts_come_from_and_what_is_learnt(built, tmp_path):
     assert evidence in check(drafter="recycling")[2]
 
 
+def test_a_history_that_decoding_wrote_is_counted(tmp_path):
+    past = str(tmp_path / "past")
+    for prompt in ("import os\n", "def main("):
+        ngramkit.decode(prompt, "demo", drafter="ssd", history=past, max_new_tokens=8)
+    draft = json.dumps({"history": past})
+    for model in (None, "demo"):
+        found = ngramkit.check_engine("vllm", model=model, draft=draft)
+        assert found.drafts_from == ("the text of the request itself", "2 past requests")
+
+
+@pytest.mark.parametrize("draft", [{"history": True}, {"history": "new"}])
+def test_without_an_artifact_a_model_is_needed(draft, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="without a model: it has no artifact") as caught:
+        ngramkit.check_engine("vllm", draft=draft)
+    assert caught.value.hint == "give model"
+
+
 V2, NGRAM = (
     "Model Runner V2, ",
     ["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 5}'],
