@@ -135,12 +135,12 @@ def test_what_is_missing_is_never_made_of_a_corpus_that_nobody_chose(here):
     }.items():
         with pytest.raises(ArtifactError, match="for me/mine under artifacts/") as caught:
             chosen(drafter)
-        assert caught.value.hint == f"run: {command}"
+        assert caught.value.hint == f"Run: {command}"
     assert not Path("artifacts").exists()
     for drafter in ("blend", "cacheback"):  # these draft from the text itself
         choice, notes = chosen(drafter)
         assert choice.names == []
-        assert "drafting without one; run: ngramkit build-" in notes
+        assert "drafting without one. Run: ngramkit build-" in notes
         choice.load()
 
 
@@ -148,7 +148,7 @@ def test_no_command_names_a_folder_without_a_model(here):
     Path("tokenizer").mkdir()
     with pytest.raises(ArtifactError) as caught:
         chosen("bigram", replace(MINE, id="tokenizer"))
-    assert caught.value.hint == "run: ngramkit model-bigram MODEL"
+    assert caught.value.hint == "Run: ngramkit model-bigram MODEL"
 
 
 def test_a_hint_about_an_automatic_place_can_be_followed(here):
@@ -158,7 +158,7 @@ def test_a_hint_about_an_automatic_place_can_be_followed(here):
     (taken / "thesis.doc").write_text("years")
     with pytest.raises(InputError, match="did not write thesis") as caught:
         chosen("rest")
-    assert caught.value.hint == f"move {taken} away, or name the artifacts to draft from"
+    assert caught.value.hint == f"Move {taken} away, or name the artifacts to draft from."
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_kind_that_is_never_made_by_itself_is_named_with_its_command(
     Path("me/mine/model.safetensors").write_bytes(b"weights")
     with pytest.raises(ArtifactError, match=f"no {kind} for me/mine under artifacts/") as caught:
         choose_drafter(drafter, MINE, load_model=lambda: None)
-    assert caught.value.hint.startswith(f"run: ngramkit build-{kind} ")
+    assert caught.value.hint.startswith(f"Run: ngramkit build-{kind} ")
 
 
 def test_a_token_store_at_hand_is_used(here):
