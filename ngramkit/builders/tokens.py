@@ -27,7 +27,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import counted
 from ngramkit.builders.corpus_parts import encode_parts
 from ngramkit.builders.tasks import Executor, StageRunner, open_executor
-from ngramkit.corpus.deduplication import Deduplicated
+from ngramkit.corpus.deduplication import NOTED_AS, Deduplicated
 from ngramkit.corpus.document import Position
 from ngramkit.corpus.encoding import (
     EncodedBatch,
@@ -297,6 +297,8 @@ def _token_build(
             facts["licenses"] = dict(sorted(cutter.licenses.items()))
         if isinstance(corpus, Deduplicated):
             facts["left_out"] = dict(corpus.left_out)
+            for what, number in corpus.left_out.items():
+                reporter.note(f"left out {counted(number, 'document')} ({NOTED_AS[what]})")
         if corpus.skipped.records:
             facts["bad_records"] = corpus.skipped.records
             bad = counted(corpus.skipped.records, "bad record")

@@ -31,6 +31,7 @@ PERMUTATIONS = 128
 MINHASH_SEED = 0
 DIGEST_BYTES = 16
 DUPLICATES, EVALUATION = "duplicates", "evaluation"
+NOTED_AS = {DUPLICATES: "duplicates", EVALUATION: "they contain evaluation texts"}
 
 
 def require_method(dedup: str | None) -> None:

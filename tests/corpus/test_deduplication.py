@@ -176,13 +176,16 @@ def test_an_unknown_method(tmp_path):
     assert error.value.option == ("dedup",)
 
 
-def test_a_token_store_records_how_many_were_left_out(tmp_path):
+def test_a_token_store_records_and_reports_how_many_were_left_out(tmp_path):
     file = questions(tmp_path, {"prompt": SHORT})
     texts = ["one text", "one text", SHORT, "another"]
     corpus = corpus_of(tmp_path, texts, dedup="exact", exclude=file)
-    store = tokenize(corpus, "demo", tmp_path / "store")
+    notes = Notes()
+    store = tokenize(corpus, "demo", tmp_path / "store", reporter=notes)
     assert store.manifest.counts["documents"] == 2
     assert store.manifest.corpus["left_out"] == {"duplicates": 1, "evaluation": 1}
+    assert "left out 1 document (duplicates)" in notes
+    assert "left out 1 document (they contain evaluation texts)" in notes
     text = artifact_card(store.manifest)
     assert "Duplicates were left out (exact): 1 documents." in text
     assert "hold texts of an evaluation set were left out: 1 " in text
