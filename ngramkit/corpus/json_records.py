@@ -11,9 +11,9 @@ from ngramkit.basics.untrusted import parse_json
 
 def is_document(first: bytes, second: bytes | None = None) -> bool:
     """Return whether JSON is one document, from its first two non-blank lines."""
-    if second is None or first.lstrip().startswith(b"["):
-        return first.lstrip().startswith(b"[")
-    return not (_is_whole(first) or _is_whole(second))
+    if first.lstrip().startswith(b"["):
+        return second is None or not _is_whole(first)
+    return second is not None and not (_is_whole(first) or _is_whole(second))
 
 
 def _is_whole(line: bytes) -> bool:

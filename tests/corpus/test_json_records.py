@@ -22,6 +22,8 @@ from ngramkit.logs.read import read_log
         (["{", '"a": 1'], True),
         (['{"data": [', '{"a": 1},'], True),
         (["[", '{"a": 1}'], True),
+        (['[{"a": 1}]', '[{"a": 2}]'], False),
+        (['[{"a": 1},', '{"a": 2}]'], True),
     ],
 )
 def test_lines_or_one_document(lines, document):
