@@ -348,10 +348,11 @@ def write_cache(
     ngrams = pairs = 0
     with whole_file(path, is_cache, force=force, inputs=inputs, private=private) as file:
         for piece in pieces:
-            words, records = _lay_out_records(piece)
+            capped = cap_counts(piece)
+            words, records = _lay_out_records(capped)
             file.write(words.tobytes())
             ngrams += records
-            pairs += len(piece.counts)
+            pairs += len(capped.counts)
         size = file.tell()
     return {"ngrams": ngrams, "pairs": pairs, "bytes": size}
 
@@ -420,7 +421,6 @@ def is_cache(path: Path) -> bool:
 
 
 def _lay_out_records(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
-    piece = cap_counts(piece)
     starts, owner = piece.groups()
     order = piece.rows.shape[1] - 1
     sizes = np.diff(np.append(starts, len(owner)))

@@ -46,6 +46,12 @@ def test_golden_bytes(tmp_path):
     assert as_dict(read_cache(path)) == {(7, 8): {9: 3, 5: 1}}
 
 
+def test_pairs_whose_scaled_count_is_zero_are_not_reported(tmp_path):
+    path = tmp_path / "static.bin"
+    written = write_cache(path, [ngrams((7, 8, 5, 1), (7, 8, 6, 1), (7, 8, 9, 100_000))])
+    assert written["pairs"] == len(read_cache(path).pairs) == 2
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_a_written_cache_is_read_back(tmp_path_factory, data):
