@@ -346,12 +346,13 @@ def _recognize_format(file: LogFile) -> LogFormat:
     if isinstance(first, dict) and "question_id" in first:
         if "choices" not in first:
             raise InputError(
-                f"cannot replay {where}: a question without an answer",
+                f"cannot read {where}: a question without an answer",
                 "Run `ngramkit bench`, which has a model answer it.",
             )
         raise InputError(
-            f"cannot replay {where}: FastChat writes an answer without its question",
-            "Replay it with questions=FILE.",
+            f"cannot read {where}: FastChat writes an answer without its question",
+            "Give questions=FILE to `ngramkit replay` or `ngramkit prune`. Other commands need a "
+            "log with prompts.",
             option="questions",
         )
     raise InputError(

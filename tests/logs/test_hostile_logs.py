@@ -180,6 +180,8 @@ def test_files_that_are_none(tmp_path):
         (b"{", "not JSON"),
         (b'{"a": 1}\n', "no requests in a known format"),
         (b'["x"]', "must be a JSON object"),
+        (b'["x"]\n["y"]\n', "line 1: a record must be a JSON object"),
+        (b'{"question_id": 1, "choices": []}\n', "cannot read .* an answer without its question"),
         (b"\xff\xfe text", "UTF-16"),
         (b"[" * 100_000, "nests too deeply"),
     ):
