@@ -99,7 +99,7 @@ def test_recorded_answers_decide_what_is_kept(parts, tmp_path):
 @pytest.mark.parametrize(
     ("command", "options", "said"),
     [
-        ("export", "--to llama.cpp --min-count 99999", "lower --min-count"),
+        ("export", "--to llama.cpp --min-count 99999", "Lower --min-count"),
         ("prune", "--bytes 9", "to 9 B"),
     ],
 )
