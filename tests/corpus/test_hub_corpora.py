@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
+import datasets
 import pytest
 from hub_datasets import LICENSES, PAGES, text
 from hub_standin import TOKEN, Fault
 
+from ngramkit.basics.errors import InputError
+from ngramkit.corpus import arrow_tables
+from ngramkit.corpus.hub import dataset_rows
+from ngramkit.corpus.rows import ReaderOptions, RowMaker
 from ngramkit.corpus.selection import Selection
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.tokens import TokenStore
@@ -193,3 +199,33 @@ def test_a_listing_of_many_pages(hub, ngramkit_cli, tmp_path, demo):
     (store,) = stores(tmp_path, results)
     assert texts(store, demo) == [text(n) for n in range(12)]
     assert any("cursor=10" in request for request in hub.requests)
+
+
+def streamed(texts):
+    dataset = datasets.Dataset.from_dict({"text": texts})
+    return dataset.to_iterable_dataset().with_format("arrow")
+
+
+def test_a_streamed_row_is_bounded(monkeypatch):
+    reading, maker = ReaderOptions(max_document=1000), RowMaker("text", top="text")
+    with pytest.raises(InputError, match=r"^cannot read x: a document of more than 1,000 bytes"):
+        list(dataset_rows(streamed(["a", "b" * 1001]), "x", maker, reading))
+    monkeypatch.setattr(arrow_tables, "MAX_ROW_VALUES", 100)
+    with pytest.raises(InputError, match=r"^cannot read x: it holds more than"):
+        list(dataset_rows(streamed([["a"], [""] * 101]), "x", maker, reading))
+
+
+def test_few_streamed_rows_are_in_memory_at_a_time():
+    size, count = 1 << 16, 500
+    rows = dataset_rows(
+        streamed(["a" * size] * count),
+        "x",
+        RowMaker("text", top="text"),
+        ReaderOptions(max_document=4 * size),
+    )
+    tracemalloc.start()
+    try:
+        assert sum(len(row.texts[0]) for row in rows) == size * count
+        assert tracemalloc.get_traced_memory()[1] < size * count / 4
+    finally:
+        tracemalloc.stop()
