@@ -6,7 +6,6 @@ saves encoded documents every few seconds, so a build resumes after them.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ from ngramkit.corpus.encoding import (
     use_cores,
 )
 from ngramkit.corpus.gigatoken import open_encoder
-from ngramkit.corpus.naming import corpus_name, planned_corpus, selection_name
+from ngramkit.corpus.naming import default_places, planned_corpus
 from ngramkit.corpus.open import (
     AnyCorpus,
     CorpusOptions,
@@ -48,7 +47,7 @@ from ngramkit.corpus.open import (
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.manifest import Manifest, build_id, is_private_corpus
-from ngramkit.formats.outputs import ARTIFACTS, default_place
+from ngramkit.formats.outputs import ARTIFACTS
 from ngramkit.formats.resumable_writer import (
     SCRATCH,
     ArtifactWriter,
@@ -164,12 +163,8 @@ class PlannedStore:
 
     def is_source_of(self, manifest: Manifest) -> bool:
         """Return whether an artifact was built from this corpus with this tokenizer."""
-        same = _canonical_json(self.corpus) == _canonical_json(planned_corpus(manifest.corpus))
+        same = build_id(self.corpus) == build_id(planned_corpus(manifest.corpus))
         return same and self.tokenizer.fingerprint == manifest.tokenizer.fingerprint
-
-
-def _canonical_json(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, sort_keys=True)
 
 
 @contextmanager
@@ -227,29 +222,24 @@ def tokens_plan(
 
 def default_path(model: str, plan: Mapping[str, Any], folder: Path = ARTIFACTS) -> Path:
     """Return `folder`/CORPUS-SELECTION-MODEL-tokens-XXXXXXXX, with the digits of the plan."""
-    corpus, selection = corpus_name(plan["corpus"]), selection_name(plan["corpus"])
     parts = (model, "tokens", build_id(plan)[:8])
-    place = default_place(corpus, selection, *parts, folder=folder)
-    for path in dict.fromkeys([place, default_place(corpus, *parts, folder=folder)]):
-        if already_built(path, plan) or in_progress(path, plan):
-            return path
-    return place
+    places = default_places(plan["corpus"], *parts, folder=folder)
+    kept = (path for path in places if already_built(path, plan) or in_progress(path, plan))
+    return next(kept, places[0])
 
 
 def default_out(store: TokenStore | PlannedStore, kind: str) -> Path:
-    """Return artifacts/CORPUS-SELECTION-MODEL-KIND; the selection is missing in names of 0.2.0."""
+    """Return artifacts/CORPUS-SELECTION-MODEL-KIND."""
     otherwise = "corpus"
     if isinstance(store, TokenStore):
         otherwise, manifest = store.path.name, store.manifest
         store = PlannedStore(planned_corpus(manifest.corpus), store.tokenizer, manifest.build)
-    corpus, selection = corpus_name(store.corpus, otherwise), selection_name(store.corpus)
-    parts = (store.tokenizer.id, kind)
-    place = default_place(corpus, selection, *parts)
-    for path in dict.fromkeys([place, default_place(corpus, *parts)]):
+    places = default_places(store.corpus, store.tokenizer.id, kind, otherwise=otherwise)
+    for path in places:
         found = manifest_at(path)
         if found is not None and store.is_source_of(found):
             return path
-    return place
+    return places[0]
 
 
 def parse_memory(memory: int | str | None) -> int | None:

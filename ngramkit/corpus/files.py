@@ -135,6 +135,9 @@ class FileSource(DocumentSource):
         """Return a source of only these files."""
         raise NotImplementedError
 
+    def only(self, part: int) -> Self:
+        return self.choose([part])
+
     def stream(self, part: int) -> AbstractContextManager[IO[bytes]]:
         """Open a file. Raises InputError or NetworkError while it is open, too."""
         raise NotImplementedError

@@ -83,9 +83,8 @@ class LocalSource(FileSource):
         names, paths = [self.names[i] for i in parts], [self.paths[i] for i in parts]
         return replace(self, names=names, paths=paths)
 
-    def only(self, part: int) -> LocalSource:
-        path = self.paths[part].absolute()
-        return replace(self, names=[self.names[part]], paths=[path], folder=None)
+    def only(self, part: int) -> Self:
+        return replace(super().only(part), paths=[self.paths[part].absolute()], folder=None)
 
     def pieces(self) -> list[LocalSource]:
         [path] = self.paths

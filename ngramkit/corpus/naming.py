@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ngramkit.corpus.columns import CONVERSATIONS, PREFERRED
-from ngramkit.formats.outputs import short_name
+from ngramkit.formats.outputs import ARTIFACTS, default_place, short_name
 
 COUNTED = ("licenses", "left_out", "bad_records")  # facts of a record known after reading the text
+
+
+def default_places(
+    record: Mapping[str, Any], *parts: str, otherwise: str = "corpus", folder: Path = ARTIFACTS
+) -> list[Path]:
+    """Return `folder`/CORPUS-SELECTION-PART-..., and its name in 0.2.0, without the selection."""
+    corpus, selection = corpus_name(record, otherwise), selection_name(record)
+    cuts = [(corpus, selection), (corpus,)] if selection else [(corpus,)]
+    return [default_place(*cut, *parts, folder=folder) for cut in cuts]
 
 
 def corpus_name(record: Mapping[str, Any], otherwise: str = "corpus") -> str:

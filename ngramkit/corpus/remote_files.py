@@ -74,9 +74,6 @@ class RemoteSource(FileSource):
     def choose(self, parts: Sequence[int]) -> Self:
         return replace(self, files=[self.files[i] for i in parts])
 
-    def only(self, part: int) -> RemoteSource:
-        return self.choose([part])
-
     def record(self) -> dict[str, Any]:
         lines = [json.dumps(_file_version(file), sort_keys=True) for file in self.files]
         digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()

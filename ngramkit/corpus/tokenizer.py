@@ -189,12 +189,9 @@ class TokenizerFiles:
     folder: Path
     contents: Mapping[str, bytes]  # by name
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.contents
-
     def json(self, name: str) -> dict[str, Any]:
         """Return a JSON object, {} without the file, or raise InputError."""
-        if name not in self:
+        if name not in self.contents:
             return {}
         body = parse_json(self.text(name), str(self.folder / name), hint=TRY_AGAIN)
         if not isinstance(body, dict):
@@ -210,7 +207,7 @@ class TokenizerFiles:
             ) from error
 
     def chat_template(self) -> str | None:
-        if TEMPLATE in self:
+        if TEMPLATE in self.contents:
             return self.text(TEMPLATE)
         template = self.json(CONFIG).get("chat_template")
         if isinstance(template, list):
@@ -261,6 +258,7 @@ def load_tokenizer(
     files = find_tokenizer_files(ref)
     template = files.chat_template()
     known = None
+    has_fast = TOKENIZER in files.contents
     try:
         if files.source == embedded_model():  # as transformers loads it
             named = files.json(CONFIG).items()
@@ -270,12 +268,12 @@ def load_tokenizer(
                 parsed = Tokenizer.from_str(text)
                 EMBEDDED[text] = parsed, tokenizer_digests(parsed)
             backend, known = EMBEDDED[text]
-        elif TOKENIZER not in files and not trust_remote_code and _has_no_tokenizer(files.source):
+        elif not has_fast and not trust_remote_code and _has_no_tokenizer(files.source):
             raise InputError(
                 f"cannot find a tokenizer in {files.source}",
                 f"Add a tokenizer.json to {model}.",
             )
-        elif trust_remote_code or TOKENIZER not in files:
+        elif trust_remote_code or not has_fast:
             backend, special = _load_by_transformers(model, files, revision, trust_remote_code)
         else:
             (backend, special), known = _load_cached(model, files, revision)
@@ -364,7 +362,7 @@ def _load_by_transformers(
 ) -> Loaded:
     from transformers import AutoTokenizer
 
-    here = TOKENIZER in files and not trust_remote_code
+    here = TOKENIZER in files.contents and not trust_remote_code
     if here and not Path(files.source).is_dir():
         revision = files.folder.name  # the commit, in the Hub's cache
     try:
