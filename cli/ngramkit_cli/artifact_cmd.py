@@ -31,16 +31,14 @@ if TYPE_CHECKING:
     from ngramkit.inspection import Phrase
 
 ArtifactPath = Annotated[
-    str,
-    artifact_argument(SOURCE_METAVAR, "An artifact: its folder, or where else it is."),
+    str, artifact_argument(SOURCE_METAVAR, "An artifact: its folder, or where else it is.")
 ]
 Query = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="Show how often this was seen and what follows it."),
 ]
 ModelOfText = Annotated[
-    str | None,
-    model_option("Whose tokenizer shows the text. Default: the artifact's.", "ID|PATH"),
+    str | None, model_option("Whose tokenizer shows the text. Default: the artifact's.", "ID|PATH")
 ]
 Top = Annotated[int, typer.Option(min=1, max=1_000_000, help="Maximum lines of each list.")]
 
@@ -230,8 +228,7 @@ def prune(
 def rm(
     *,
     names: Annotated[
-        list[str],
-        artifact_argument("NAME...", "Artifacts of `ngramkit list`, or their folders."),
+        list[str], artifact_argument("NAME...", "Artifacts of `ngramkit list`, or their folders.")
     ],
     folder: Folder = ARTIFACTS,
     yes: Yes = False,
@@ -289,12 +286,7 @@ def merge(
     Example: ngramkit merge artifacts/chat-frozen artifacts/web-frozen --out artifacts/both-frozen
     """
     artifact = ngramkit.merge(
-        sources,
-        out_dir,
-        memory=memory,
-        **vars(where),
-        reporter=out.reporter,
-        force=force,
+        sources, out_dir, memory=memory, **vars(where), reporter=out.reporter, force=force
     )
     if artifact.kind == "frozen-table":
         out.say("counts are exact only for n-grams that every part had kept")

@@ -30,8 +30,7 @@ Tokens = Annotated[
     ),
 ]
 EncodingThreads = Annotated[
-    int | None,
-    typer.Option("--workers", min=1, help="Encoding threads. Default: all cores."),
+    int | None, typer.Option("--workers", min=1, help="Encoding threads. Default: all cores.")
 ]
 TokensOfShards = Annotated[
     int,
@@ -191,8 +190,7 @@ def _print_result(artifact: Artifact, contents: str, out: Output, **counts: int)
 def build(
     *,
     recipes: Annotated[
-        list[str],
-        typer.Argument(metavar="RECIPE ...", help="A file, or a name in artifacts/."),
+        list[str], typer.Argument(metavar="RECIPE ...", help="A file, or a name in artifacts/.")
     ],
     push: Annotated[
         bool,
@@ -201,8 +199,7 @@ def build(
         ),
     ] = False,
     allow_private: Annotated[
-        bool,
-        typer.Option("--allow-private", help="With --push: upload private artifacts too."),
+        bool, typer.Option("--allow-private", help="With --push: upload private artifacts too.")
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Build nothing; exit with 1 if anything would be built.")

@@ -110,8 +110,7 @@ class CorpusOptions:
         ),
     ] = None
     max_document: Annotated[
-        str,
-        typer.Option(metavar="SIZE", help="Stop at a document that is larger, like 64M or 1G."),
+        str, typer.Option(metavar="SIZE", help="Stop at a document that is larger, like 64M or 1G.")
     ] = "64M"
     skip_bad: Annotated[
         bool,

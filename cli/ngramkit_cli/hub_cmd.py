@@ -112,8 +112,7 @@ def pull(
         typer.Argument(metavar="USER/NAME[@REV]", help="The repository; a branch, tag or commit."),
     ],
     out_dir: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Default: artifacts/NAME."),
+        Path | None, typer.Option("--out", metavar="DIR", help="Default: artifacts/NAME.")
     ] = None,
     force: Force = False,
     out: Output,

@@ -302,11 +302,7 @@ def _leaders_of_keys(
 
 
 def _leader_of_prefix(
-    partition: Partition,
-    last: Keys,
-    counts: Counts,
-    table: FrozenParameters,
-    ids: npt.DTypeLike,
+    partition: Partition, last: Keys, counts: Counts, table: FrozenParameters, ids: npt.DTypeLike
 ) -> LeaderPiece:
     """Return the piece of a prefix that lacks only the last token."""
     best = rows_of_most_frequent_followers(last, counts, table.followers)

@@ -151,8 +151,7 @@ def connect_executor(
     address = address or os.environ.get("RAY_ADDRESS") or AUTO
     if not ADDRESS.fullmatch(address):
         raise UsageError(
-            f"ray_address must be auto or HOST:PORT, got {visible(address)!r}",
-            option="ray_address",
+            f"ray_address must be auto or HOST:PORT, got {visible(address)!r}", option="ray_address"
         )
     ours = not ray.is_initialized()
     if ours:
@@ -335,12 +334,7 @@ class StageRunner(NamedTuple):
         return Task(f"{title}, {self.writer.path.name}", file, work, arguments, memory, size, key)
 
     def run(
-        self,
-        name: str,
-        tasks: Sequence[Task],
-        unit: str = "tokens",
-        *,
-        scratch: bool = False,
+        self, name: str, tasks: Sequence[Task], unit: str = "tokens", *, scratch: bool = False
     ) -> Generator[Task, None, None]:
         """Run the tasks whose files are missing; yield all in order, each once its file exists.
 

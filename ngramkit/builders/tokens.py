@@ -28,12 +28,7 @@ from ngramkit.builders.corpus_parts import encode_parts
 from ngramkit.builders.tasks import Executor, StageRunner, open_executor
 from ngramkit.corpus.deduplication import NOTED_AS, Deduplicated
 from ngramkit.corpus.document import Position
-from ngramkit.corpus.encoding import (
-    EncodedBatch,
-    encode_documents,
-    eos_after_documents,
-    use_cores,
-)
+from ngramkit.corpus.encoding import EncodedBatch, encode_documents, eos_after_documents, use_cores
 from ngramkit.corpus.gigatoken import open_encoder
 from ngramkit.corpus.naming import default_places, planned_corpus
 from ngramkit.corpus.open import (

@@ -111,9 +111,7 @@ class Windows:
             yield group
 
     def read(
-        self,
-        group: Sequence[Partition],
-        use: Callable[[Partition, Keys, Counts | None], Result],
+        self, group: Sequence[Partition], use: Callable[[Partition, Keys, Counts | None], Result]
     ) -> Iterator[Result]:
         """Yield `use(partition, keys, counts)` for a group's partitions in order, run on threads.
 

@@ -181,9 +181,7 @@ def render_chat(template: str, turns: Turns, special_tokens: Mapping[str, str]) 
 
 def _refused(why: str) -> BadRecordError:
     return BadRecordError(
-        f"cannot render this conversation: {why}",
-        "Choose another template.",
-        option="template",
+        f"cannot render this conversation: {why}", "Choose another template.", option="template"
     )
 
 

@@ -37,9 +37,7 @@ NOTED_AS = {DUPLICATES: "duplicates", EVALUATION: "they contain evaluation texts
 def require_method(dedup: str | None) -> None:
     if dedup not in (None, *METHODS):
         raise UsageError(
-            f"unknown dedup {dedup!r}",
-            f"Choose one of {', '.join(METHODS)}.",
-            option="dedup",
+            f"unknown dedup {dedup!r}", f"Choose one of {', '.join(METHODS)}.", option="dedup"
         )
     if dedup == "minhash" and find_spec("rensa") is None:
         raise UsageError(

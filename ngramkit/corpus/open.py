@@ -28,11 +28,7 @@ from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.terminal_text import counted
 from ngramkit.corpus.agent_sessions.read import PRIVACY_WARNING
 from ngramkit.corpus.agent_sessions.source import SessionSource, sessions_of
-from ngramkit.corpus.decontamination import (
-    EvaluationTexts,
-    is_evaluation,
-    read_evaluation_texts,
-)
+from ngramkit.corpus.decontamination import EvaluationTexts, is_evaluation, read_evaluation_texts
 from ngramkit.corpus.deduplication import Deduplicated, deduplicate, require_method
 from ngramkit.corpus.document import Corpus, DocumentSource
 from ngramkit.corpus.files import PLAIN, FileSource, has_readable_suffix, holds_mark, reader_suffix

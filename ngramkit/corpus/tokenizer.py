@@ -270,8 +270,7 @@ def load_tokenizer(
             backend, known = EMBEDDED[text]
         elif not has_fast and not trust_remote_code and _has_no_tokenizer(files.source):
             raise InputError(
-                f"cannot find a tokenizer in {files.source}",
-                f"Add a tokenizer.json to {model}.",
+                f"cannot find a tokenizer in {files.source}", f"Add a tokenizer.json to {model}."
             )
         elif trust_remote_code or not has_fast:
             backend, special = _load_by_transformers(model, files, revision, trust_remote_code)
@@ -378,8 +377,7 @@ def _load_by_transformers(
         what = f"the tokenizer of {model}"
         explained = translate_hub_error(error, files.source, "model") or needs_code(error, what)
         raise explained or InputError(
-            f"cannot load a tokenizer from {files.source}",
-            "Check that it has a tokenizer.json.",
+            f"cannot load a tokenizer from {files.source}", "Check that it has a tokenizer.json."
         ) from error
     backend = getattr(full, "backend_tokenizer", None)
     if backend is None:

@@ -281,9 +281,7 @@ class History(Artifact):
 
 
 def create_history(
-    path: Path,
-    tokenizer: TokenizerRecord,
-    requests: Sequence[PastRequest] = (),
+    path: Path, tokenizer: TokenizerRecord, requests: Sequence[PastRequest] = ()
 ) -> None:
     """Write a new history, its manifest last. A folder with a manifest is left unchanged."""
     if (path / MANIFEST_FILE).exists():

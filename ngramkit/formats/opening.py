@@ -37,8 +37,7 @@ def open_artifact_folder(path: str | Path, *, reporter: Reporter = SILENT) -> Ar
 def kind_of(path: Path | str, kind: str) -> type[Artifact]:
     if kind not in CLASS_OF_KIND:
         raise ArtifactError(
-            f"unknown kind {kind!r:.40} of {path}",
-            "Upgrade: pip install -U ngramkit",
+            f"unknown kind {kind!r:.40} of {path}", "Upgrade: pip install -U ngramkit"
         )
     return CLASS_OF_KIND[kind]
 

@@ -47,12 +47,7 @@ class Replacement:
     """
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        force: bool = False,
-        inputs: Iterable[Path] = (),
-        forcible: bool = True,
+        self, path: Path, *, force: bool = False, inputs: Iterable[Path] = (), forcible: bool = True
     ) -> None:
         self.path = path
         self._forcible = forcible  # whether the user can set `force`

@@ -35,13 +35,7 @@ from ngramkit.corpus.agent_sessions.blocks import (
     said_text,
     text_field,
 )
-from ngramkit.corpus.agent_sessions.transcript import (
-    NO_SYSTEM,
-    SUMMARY,
-    UNKNOWN,
-    Answer,
-    Thread,
-)
+from ngramkit.corpus.agent_sessions.transcript import NO_SYSTEM, SUMMARY, UNKNOWN, Answer, Thread
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.turns import ASSISTANT, USER, BadTurnError, Unread, tool_result_text
 
