@@ -181,10 +181,9 @@ def token_store(
         refuse_text_options(
             [*options.given(), *["model"] * (model is not None), *["eos"] * (not eos)]
         )
-        if isinstance(source, TokenStore):
-            yield source
-        else:
-            yield TokenStore.open(fetch(source, reporter=reporter).path)
+        if not isinstance(source, TokenStore):
+            source = TokenStore.open(fetch(source, reporter=reporter).path)
+        yield source
         return
     corpus, tokenizer = _open_corpus_and_tokenizer(source, options, model, reporter)
     plan = tokens_plan(corpus, tokenizer, eos=eos)

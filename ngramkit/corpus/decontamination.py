@@ -27,15 +27,8 @@ from ngramkit.formats.safetensors import Array
 MAX_GRAM_WORDS = 13  # as in Brown et al. 2020 (arXiv:2005.14165), appendix C
 MIN_GRAM_WORDS = 6
 METADATA_KEYS = {
-    "id",
-    "question_id",
-    "task_id",
-    "category",
-    "model",
-    "model_id",
-    "answer_id",
-    "name",
-}
+    "id", "question_id", "task_id", "category", "model", "model_id", "answer_id", "name",
+}  # fmt: skip
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import version_of
 from ngramkit.corpus.decontamination import EvaluationTexts
-from ngramkit.corpus.document import Corpus, Document, Position, Skipped
+from ngramkit.corpus.document import BEGINNING, Corpus, Document, Position, Skipped
 from ngramkit.corpus.mixing import Composed, Mixture
 from ngramkit.corpus.words import written_words
 
@@ -76,15 +76,15 @@ class Deduplicated(Composed):
             record["evaluation"] = self.evaluation.record()
         return record
 
-    def documents(self, start: Position | None = None) -> Iterator[Document]:
-        deduplicator, first = self.deduplicator(), start.kept if start else 0
+    def documents(self, at: Position = BEGINNING) -> Iterator[Document]:
+        deduplicator = self.deduplicator()
         for document in self.corpus.documents():
             text = document.text
             evaluated = self.evaluation is not None and self.evaluation.occur_in(text)
             keeps = deduplicator.keeps(
                 evaluated, partial(digest_of_text, text), partial(word_runs, text)
             )
-            if keeps and deduplicator.kept > first:
+            if keeps and deduplicator.kept > at.kept:
                 yield document._replace(end=document.end._replace(kept=deduplicator.kept))
             if deduplicator.full:
                 return

@@ -96,11 +96,14 @@ class Position(NamedTuple):
     bad: int = 0  # records skipped so far
 
 
+BEGINNING = Position()
+
+
 class Document(NamedTuple):
     text: str
     licenses: tuple[str, ...]
     repository: str
-    end: Position = Position()
+    end: Position = BEGINNING
 
 
 @dataclass(frozen=True)
@@ -137,9 +140,8 @@ class Corpus:
         mark = {"private": True} if self.private else {}
         return {"id": self.id, **self.source.record(), **self.selection.record(), **mark}
 
-    def documents(self, start: Position | None = None) -> Iterator[Document]:
-        """Yield the selected documents from `start` on. Raises InputError beyond `max_document`."""
-        at = start or Position()
+    def documents(self, at: Position = BEGINNING) -> Iterator[Document]:
+        """Yield the selected documents from `at` on. Raises InputError beyond `max_document`."""
         select, kept, number = self.selection, at.kept, at.first
         sampled, filtered = select.share != 1.0, bool(select.licenses or select.excluded)
         skipped = self.skipped

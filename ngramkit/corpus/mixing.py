@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ngramkit.basics.errors import UsageError
-from ngramkit.corpus.document import Corpus, Document, Position, Skipped
+from ngramkit.corpus.document import BEGINNING, Corpus, Document, Position, Skipped
 from ngramkit.corpus.selection import Selection
 
 
@@ -75,9 +75,8 @@ class Mixture(Composed):
         parts = [{**corpus.record(), "weight": corpus.selection.weight} for corpus in self.corpora]
         return {"id": self.id, "mixed": parts, **self.selection.record()}
 
-    def documents(self, start: Position | None = None) -> Iterator[Document]:
+    def documents(self, at: Position = BEGINNING) -> Iterator[Document]:
         """Yield documents; parts are numbered across corpora."""
-        at = start or Position()
         kept, before = at.kept, 0
         self.skipped.records, self.skipped.first = at.bad, ""
         if kept == self.limit:

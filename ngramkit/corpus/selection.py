@@ -63,11 +63,8 @@ class Selection:
         return self.excluded.isdisjoint((repository.lower(), digest))
 
     def record(self) -> dict[str, Any]:
-        record: dict[str, Any] = {}
-        if self.sample != 1.0:
-            record["sample"] = self.sample
-        if self.weight != 1.0:
-            record["weight"] = self.weight
+        shares = {"sample": self.sample, "weight": self.weight}
+        record: dict[str, Any] = {name: share for name, share in shares.items() if share != 1.0}
         if record:
             record["seed"] = self.seed
         if self.limit is not None:

@@ -46,15 +46,9 @@ from ngramkit.basics.untrusted import (
 from ngramkit.kernels.arrays import Array as Array
 
 DTYPES = {
-    "U8": "<u1",
-    "U16": "<u2",
-    "U32": "<u4",
-    "U64": "<u8",
-    "I32": "<i4",
-    "I64": "<i8",
-    "F16": "<f2",
-    "F32": "<f4",
-}
+    "U8": "<u1", "U16": "<u2", "U32": "<u4", "U64": "<u8",
+    "I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4",
+}  # fmt: skip
 READ = {name: np.dtype(dtype) for name, dtype in DTYPES.items()}
 NAMES = {dtype: name for name, dtype in READ.items()}
 CHUNK_BYTES = 1 << 24  # size of a hashed and written block

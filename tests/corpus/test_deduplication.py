@@ -18,7 +18,7 @@ from ngramkit.corpus.decontamination import (
     read_evaluation_texts,
 )
 from ngramkit.corpus.deduplication import Deduplicated, word_runs
-from ngramkit.corpus.document import Position
+from ngramkit.corpus.document import BEGINNING, Position
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.build_command import build_command
@@ -42,7 +42,7 @@ def questions(tmp_path, *bodies, name="questions.jsonl"):
     return tmp_path / name
 
 
-def texts_of(corpus, start=None):
+def texts_of(corpus, start=BEGINNING):
     return [document.text for document in corpus.documents(start)]
 
 

@@ -9,7 +9,7 @@ import pytest
 import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.builders.tokens import tokenize
-from ngramkit.corpus.document import Position
+from ngramkit.corpus.document import BEGINNING, Position
 from ngramkit.corpus.mixing import Mixture, Weighted, parse_weighted
 from ngramkit.corpus.open import open_corpus
 from ngramkit.formats.manifest import read_manifest
@@ -30,7 +30,7 @@ def corpora(tmp_path, monkeypatch):
     return tmp_path
 
 
-def texts(corpus, start=None):
+def texts(corpus, start=BEGINNING):
     return [document.text for document in corpus.documents(start)]
 
 
