@@ -187,28 +187,20 @@ class TokenizerFiles:
 
     source: str
     folder: Path
-    contents: Mapping[str, bytes]  # by name
+    texts: Mapping[str, str]  # by name
 
     def json(self, name: str) -> dict[str, Any]:
         """Return a JSON object, {} without the file, or raise InputError."""
-        if name not in self.contents:
+        if name not in self.texts:
             return {}
-        body = parse_json(self.text(name), str(self.folder / name), hint=TRY_AGAIN)
+        body = parse_json(self.texts[name], str(self.folder / name), hint=TRY_AGAIN)
         if not isinstance(body, dict):
             raise InputError(f"{self.folder / name} must hold a JSON object", TRY_AGAIN)
         return body
 
-    def text(self, name: str) -> str:
-        try:
-            return self.contents[name].decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"cannot read {self.folder / name}: {reason(error)}", TRY_AGAIN
-            ) from error
-
     def chat_template(self) -> str | None:
-        if TEMPLATE in self.contents:
-            return self.text(TEMPLATE)
+        if TEMPLATE in self.texts:
+            return self.texts[TEMPLATE]
         template = self.json(CONFIG).get("chat_template")
         if isinstance(template, list):
             entries = [entry for entry in template if isinstance(entry, dict)]
@@ -234,15 +226,15 @@ def find_tokenizer_files(model: ModelRef) -> TokenizerFiles:
             folder = Path(
                 snapshot_download(source, revision=model.revision, allow_patterns=list(NAMES))
             )
-    contents = {}
+    texts = {}
     for path in (folder / name for name in NAMES):
         if path.is_file():
             try:
-                content = read_plain(path, MAX_FILE_BYTES, error=InputError, hint=TRY_AGAIN)
-            except OSError as error:
+                raw = read_plain(path, MAX_FILE_BYTES, error=InputError, hint=TRY_AGAIN)
+                texts[path.name] = raw.decode("utf-8")
+            except (OSError, UnicodeDecodeError) as error:
                 raise InputError(f"cannot read {path}: {reason(error)}", TRY_AGAIN) from error
-            contents[path.name] = content
-    return TokenizerFiles(source, folder, contents)
+    return TokenizerFiles(source, folder, texts)
 
 
 def load_tokenizer(
@@ -258,12 +250,12 @@ def load_tokenizer(
     files = find_tokenizer_files(ref)
     template = files.chat_template()
     known = None
-    has_fast = TOKENIZER in files.contents
+    has_fast = TOKENIZER in files.texts
     try:
         if files.source == embedded_model():  # as transformers loads it
             named = files.json(CONFIG).items()
             special = {key: text for key, text in named if key.endswith("_token")}
-            text = files.text(TOKENIZER)
+            text = files.texts[TOKENIZER]
             if text not in EMBEDDED:
                 parsed = Tokenizer.from_str(text)
                 EMBEDDED[text] = parsed, tokenizer_digests(parsed)
@@ -297,7 +289,8 @@ def _has_no_tokenizer(source: str) -> bool:
 
 def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> tuple[Loaded, Digests]:
     contents = {
-        name: hashlib.sha256(raw).hexdigest() for name, raw in sorted(files.contents.items())
+        name: hashlib.sha256(text.encode()).hexdigest()
+        for name, text in sorted(files.texts.items())
     }
     # transformers overrides the files of some Hub ids, so the id is part of the key.
     source = None if Path(files.source).is_dir() else files.source
@@ -345,9 +338,8 @@ def _require_bounded_ids(files: TokenizerFiles) -> None:
             f"cannot use {files.folder / CONFIG}: it names several tokenizer files",
             "Keep one tokenizer.json, and remove fast_tokenizer_files.",
         )
-    text = files.text(TOKENIZER)
     try:
-        vocabulary = Tokenizer.from_str(text).get_vocab()
+        vocabulary = Tokenizer.from_str(files.texts[TOKENIZER]).get_vocab()
     except Exception as error:  # tokenizers raises bare Exceptions
         raise InputError(f"cannot read the tokenizer {path}: {error}", TRY_AGAIN) from error
     if max(vocabulary.values(), default=0) >= LIMITS.vocabulary:
@@ -361,7 +353,7 @@ def _load_by_transformers(
 ) -> Loaded:
     from transformers import AutoTokenizer
 
-    here = TOKENIZER in files.contents and not trust_remote_code
+    here = TOKENIZER in files.texts and not trust_remote_code
     if here and not Path(files.source).is_dir():
         revision = files.folder.name  # the commit, in the Hub's cache
     try:
