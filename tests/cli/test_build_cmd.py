@@ -34,7 +34,7 @@ def test_a_broken_row_stops_a_build_or_is_skipped_and_counted(tmp_path):
     assert stopped.code == 3
     said = " ".join(stopped.err.split())
     assert "answers.csv, line 4 has 1 value for 2 columns" in said
-    assert "--skip-bad skips it" in said
+    assert "Give --skip-bad to skip it." in said
     done = run(*words, "--skip-bad", "--json")
     assert done.code == 0, done.err
     assert "skipped 1 bad record; the first: " in " ".join(done.err.split())
