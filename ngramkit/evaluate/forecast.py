@@ -119,9 +119,8 @@ def forecast(
     if past is not None and not past.exists():
         raise InputError(f"no such history: {past}", "Check the path.", option="history")
     selected = NewestRequests(most_chars)
-    read_by, records, _ = read_answers(
-        files, None, model, template, format, columns, where, reporter, selected
-    )
+    reading = {"format": format, "columns": columns, "where": where}
+    read_by, records, _ = read_answers(files, None, model, template, reading, reporter, selected)
     read = selected.left_out + sum(len(record.turns) for record in records)
     tokenizer, records = record_of(read_by), records[:limit]
     recorded = Recorded.of(records, tokenizer.id)

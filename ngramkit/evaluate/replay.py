@@ -181,16 +181,16 @@ def replay(
     if html is not None:
         require_page(html, force=force)
     recorded = None
+    reading = {"format": format, "columns": columns, "where": where}
     read_by: TokenizerRecord | TextTokenizer
     if evidence is None:
         if questions is not None:
             questions = given["questions"] = pin_question_set(questions)
         read_by, records, form = read_answers(
-            answers, questions, model, template, format, columns, where, reporter
+            answers, questions, model, template, reading, reporter
         )
     else:
-        own = {"format": format, "columns": columns, "where": where}
-        refuse_options("evidence", **own, template=None if template == "auto" else template)
+        refuse_options("evidence", **reading, template=None if template == "auto" else template)
         recorded = open_recorded(evidence, answers or questions)
         read_by, records, form = recorded.folder.tokenizer, recorded.answers(), None
     tokenizer = read_by if isinstance(read_by, TokenizerRecord) else read_by.record

@@ -15,7 +15,7 @@ from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.evaluate.recorded_evidence import RecordedEvidence
 from ngramkit.evaluate.records import Record, Turn, read_records, require_files, require_questions
-from ngramkit.formats.tokenizer_record import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 from ngramkit.logs.files import log_files
 from ngramkit.logs.hub import is_dataset
 from ngramkit.logs.read import NewestRequests
@@ -39,16 +39,18 @@ def checked_limit(limit: int | None) -> int | None:
 
 
 def read_answers(
-    answers: str | Path | Sequence[str | Path] | Sequence[Record] | None,
+    answers: Any,
     questions: str | Path | None,
     model: str | Path | TextTokenizer | TokenizerRecord | None,
     template: str,
-    format: str | None,
-    columns: Mapping[str, str] | None,
-    where: Mapping[str, str] | None,
+    reading: Mapping[str, Any],
     reporter: Reporter,
     newest: NewestRequests | None = None,
 ) -> tuple[TokenizerRecord | TextTokenizer, list[Record], Template | None]:
+    """Return the tokenizer, the records and the template of their prompts.
+
+    `answers`: a file or several, or Records. `reading`: options of `read_log`, for files only.
+    """
     require_template(template)
     if answers is None:
         raise UsageError(
@@ -56,9 +58,8 @@ def read_answers(
             "Give answers or evidence.",
             option=("answers", "evidence"),
         )
-    many_answers: Any = answers
     one = isinstance(answers, str) or not isinstance(answers, Iterable)
-    listed: list[Any] = [answers] if one else list(many_answers)
+    listed = [answers] if one else list(answers)
     odd = [each for each in listed if not isinstance(each, str | Path | Record)]
     if hasattr(answers, "columns"):  # a DataFrame's items are its columns
         odd = [answers]
@@ -70,23 +71,20 @@ def read_answers(
         )
     given = [record for record in listed if isinstance(record, Record)]
     if given or questions is not None:
-        source = "Records" if given else "questions"
-        refuse_options(source, format=format, columns=columns, where=where)
-    if given and isinstance(model, TokenizerRecord):
-        return model, _with_turns(given, model.vocabulary), None
+        refuse_options("Records" if given else "questions", **reading)
     if not given:
         require_files(*listed)
         if questions is not None:
             require_questions(questions)
     tokenizer: Any = model
-    if not isinstance(model, TextTokenizer):
+    ready = (TextTokenizer, TokenizerRecord) if given else (TextTokenizer,)  # Records have ids
+    if not isinstance(model, ready):
         tokenizer = load_tokenizer(named_model(tokenizer, reporter))
     if given:
-        return tokenizer, _with_turns(given, tokenizer.record.vocabulary), None
+        return tokenizer, _with_turns(given, record_of(tokenizer).vocabulary), None
     records, form = read_records(
-        listed, questions, tokenizer, template,
-        format=format, columns=columns, where=where, newest=newest, reporter=reporter,
-    )  # fmt: skip
+        listed, questions, tokenizer, template, newest=newest, reporter=reporter, **reading
+    )
     return tokenizer, records, form
 
 
