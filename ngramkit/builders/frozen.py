@@ -33,7 +33,7 @@ from ngramkit.builders.tasks import (
 from ngramkit.builders.tokens import (
     PlannedStore,
     TokenSource,
-    default_out,
+    default_artifact_path,
     parse_memory,
     token_store,
 )
@@ -128,7 +128,7 @@ def build_frozen(
         def is_same(there: Manifest) -> bool:
             return there.parameters == table._asdict() and planned.is_source_of(there)
 
-        place = out or default_out(planned, FrozenTable.kind)
+        place = out or default_artifact_path(planned, FrozenTable.kind)
         require_same_or_force(place, FrozenTable.kind, is_same, force=force)
 
     with (
@@ -164,7 +164,7 @@ def build_frozen(
             recipe=recipe,
             private=store.manifest.private,
         )
-        place = out or default_out(store, FrozenTable.kind)
+        place = out or default_artifact_path(store, FrozenTable.kind)
         return build_at(build, place, reporter=reporter, force=force)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.builders.model_table import (
+    DEFAULT_K,
     BuiltTable,
     require_bigram_options,
     require_rows,
@@ -38,7 +39,7 @@ def build_model_bigram(
     tokenizer: TextTokenizer,
     out: str | Path,
     *,
-    k: int = 100,
+    k: int = DEFAULT_K,
     width: int = 4,
     prefix: str = "none",
     extend: str = "bigram",

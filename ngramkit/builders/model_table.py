@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 MAX_WIDTH = 1024  # tokens of a draft
+DEFAULT_K = 100  # likeliest tokens in a row of a table
 CHECKSUM_ELEMENTS = 1 << 22  # elements summed at a time
 
 Table = TypeVar("Table", bound=Artifact)
@@ -43,7 +44,7 @@ def require_rows(k: int, tokenizer: TextTokenizer, prefix: str = "none") -> Arra
     """Return `absent_ids`. Raises UsageError if `k` is too large or BOS is missing."""
     absent = absent_ids(tokenizer)
     known = tokenizer.record.vocabulary - len(absent)
-    require_between("k", k, 1, known, "the vocabulary has no more tokens")
+    require_between("k", k, 1, known, "Lower k: the vocabulary has no more tokens.")
     if prefix == "bos" and tokenizer.bos is None:
         raise UsageError(
             f"cannot use prefix=bos: {tokenizer.record.id} has no BOS token",

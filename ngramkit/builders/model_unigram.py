@@ -15,6 +15,7 @@ import torch
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.builders.model_table import (
+    DEFAULT_K,
     BuiltTable,
     require_rows,
     require_unigram_options,
@@ -37,7 +38,7 @@ def build_model_unigram(
     tokenizer: TextTokenizer,
     out: str | Path,
     *,
-    k: int = 100,
+    k: int = DEFAULT_K,
     rule: str = "distance",
     reporter: Reporter = SILENT,
     force: bool = False,

@@ -120,7 +120,7 @@ def tokenize(
         opened, tokenizer = _open_corpus_and_tokenizer(corpus, text, model, reporter)
         plan = tokens_plan(opened, tokenizer, eos=eos, shard_tokens=shard_tokens)
         build = _token_build(opened, tokenizer, plan, runner, reporter, workers)
-        place = out or default_path(tokenizer.record.id, plan)
+        place = out or default_store_path(tokenizer.record.id, plan)
         return build_at(build, place, reporter=reporter, force=force)
 
 
@@ -187,7 +187,7 @@ def token_store(
         return
     corpus, tokenizer = _open_corpus_and_tokenizer(source, options, model, reporter)
     plan = tokens_plan(corpus, tokenizer, eos=eos)
-    path = default_path(tokenizer.record.id, plan)
+    path = default_store_path(tokenizer.record.id, plan)
     if not already_built(path, plan):
         require_place(PlannedStore(plan["corpus"], tokenizer.record, build_id(plan)))
     store = _token_build(corpus, tokenizer, plan, executor, reporter).at(path, reporter=reporter)
@@ -214,7 +214,7 @@ def tokens_plan(
     }
 
 
-def default_path(model: str, plan: Mapping[str, Any], folder: Path = ARTIFACTS) -> Path:
+def default_store_path(model: str, plan: Mapping[str, Any], folder: Path = ARTIFACTS) -> Path:
     """Return `folder`/CORPUS-SELECTION-MODEL-tokens-XXXXXXXX, with the digits of the plan."""
     parts = (model, "tokens", build_id(plan)[:8])
     places = default_places(plan["corpus"], *parts, folder=folder)
@@ -222,7 +222,7 @@ def default_path(model: str, plan: Mapping[str, Any], folder: Path = ARTIFACTS) 
     return next(kept, places[0])
 
 
-def default_out(store: TokenStore | PlannedStore, kind: str) -> Path:
+def default_artifact_path(store: TokenStore | PlannedStore, kind: str) -> Path:
     """Return artifacts/CORPUS-SELECTION-MODEL-KIND."""
     otherwise = "corpus"
     if isinstance(store, TokenStore):

@@ -26,6 +26,7 @@ from ngramkit.formats.safetensors import Array
 
 MAX_GRAM_WORDS = 13  # as in Brown et al. 2020 (arXiv:2005.14165), appendix C
 MIN_GRAM_WORDS = 6
+MIN_SHARE_OF_GRAMS = 0.5  # of a text's n-grams, in a document that is left out
 METADATA_KEYS = {
     "id", "question_id", "task_id", "category", "model", "model_id", "answer_id", "name",
 }  # fmt: skip
@@ -93,7 +94,8 @@ class EvaluationTexts:
             sizes = np.array([len(each) for each in grams])
             keys, owners = np.concatenate(grams), np.repeat(np.arange(len(grams)), sizes)
             order = np.argsort(keys, kind="stable")
-            tables[length] = keys[order], owners[order], (sizes + 1) // 2
+            needed = np.ceil(sizes * MIN_SHARE_OF_GRAMS).astype(np.int64)
+            tables[length] = keys[order], owners[order], needed
         return tables
 
 

@@ -25,6 +25,7 @@ from typing import IO, ClassVar, Self, cast
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import counted
+from ngramkit.basics.untrusted import open_stream
 from ngramkit.corpus import unpacking
 from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.parquet_tables import parquet_schema, read_parquet, row_places
@@ -34,6 +35,7 @@ from ngramkit.corpus.unpacking import MAX_RATIO
 
 TABLES = frozenset(READER_OF_SUFFIX) - {".txt", ".md", ".py"}
 DESCRIPTIONS = ("dataset_infos.json", "dataset_dict.json")  # of datasets
+DESCRIPTIONS_OF_SAVED = ("dataset_info.json", "state.json")  # both are in a saved dataset
 # Reasons for skipping files of folders and globs.
 HIDDEN, OTHER_KINDS, ABOUT = "hidden", "of kinds that are not read", "about the dataset"
 SEEKABLE = (".parquet", ".arrow")  # formats that are read by seeking
@@ -67,6 +69,16 @@ def is_hidden(path: Path) -> bool:
         (part.startswith(".") and part not in (".", "..")) or part == "__MACOSX"
         for part in path.parts
     )
+
+
+def describes_dataset(path: Path) -> bool:
+    """Return whether a local file describes a dataset, as a card does."""
+    if path.name in DESCRIPTIONS_OF_SAVED:
+        return all((path.parent / name).is_file() for name in DESCRIPTIONS_OF_SAVED)
+    if path.name == "README.md":
+        with open_stream(path) as file:
+            return file.readline(8).rstrip() == b"---"  # the metadata of a card
+    return path.name in DESCRIPTIONS
 
 
 def walk_files(folder: Path) -> Iterator[Path]:

@@ -19,11 +19,11 @@ from ngramkit.basics.untrusted import open_stream
 from ngramkit.corpus import unpacking
 from ngramkit.corpus.files import (
     ABOUT,
-    DESCRIPTIONS,
     HIDDEN,
     OTHER_KINDS,
     TABLES,
     FileSource,
+    describes_dataset,
     has_readable_suffix,
     is_hidden,
     note_left_out,
@@ -173,18 +173,9 @@ def _readable_files_in(folder: Path, left_out: Counter[str]) -> list[Path]:
         else:
             left_out[OTHER_KINDS] += 1
     has_tables = any(reader_suffix(path) in TABLES for path in files)
-    texts = [path for path in files if not (has_tables and _describes_dataset(path))]
+    texts = [path for path in files if not (has_tables and describes_dataset(path))]
     left_out[ABOUT] += len(files) - len(texts)
     return texts
-
-
-def _describes_dataset(path: Path) -> bool:
-    if path.name in ("dataset_info.json", "state.json"):
-        return all((path.parent / name).is_file() for name in ("dataset_info.json", "state.json"))
-    if path.name == "README.md":
-        with open_stream(path) as file:
-            return file.readline(8).rstrip() == b"---"  # the metadata of a card
-    return path.name in DESCRIPTIONS
 
 
 def _shows_a_build(path: Path) -> bool:

@@ -66,6 +66,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "constraints": (None,),
     "force_words_ids": (None,),
 }
+REFUSED_SETTINGS: Mapping[str, tuple[Any, ...]] = {**UNSUPPORTED, "token_healing": (None, False)}
 EXACT_CACHES = (None, "dynamic", "static", "hybrid", "sliding_window", "offloaded")
 
 
@@ -83,7 +84,7 @@ def settings_not_default(config: Any, names: Mapping[str, tuple[Any, ...]]) -> d
 def refuse_unsupported_settings(model: LanguageModel) -> None:
     """Raise UsageError if the generation config asks for another way of decoding."""
     config = model.model.generation_config
-    refused = settings_not_default(config, {**UNSUPPORTED, "token_healing": (None, False)})
+    refused = settings_not_default(config, REFUSED_SETTINGS)
     if config.cache_implementation not in EXACT_CACHES:
         refused["cache_implementation"] = config.cache_implementation
     for name, value in refused.items():

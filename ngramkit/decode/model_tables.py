@@ -9,6 +9,7 @@ from ngramkit.basics.arguments import check_type, check_types
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.builders.model_table import (
+    DEFAULT_K,
     BuiltTable,
     require_bigram_options,
     require_rows,
@@ -30,7 +31,7 @@ def model_bigram(
     model: str | Path | LanguageModel | None = None,
     out: str | Path | None = None,
     *,
-    k: int = 100,
+    k: int = DEFAULT_K,
     width: int = 4,
     prefix: str = "none",
     extend: str = "bigram",
@@ -61,7 +62,7 @@ def model_unigram(
     model: str | Path | LanguageModel | None = None,
     out: str | Path | None = None,
     *,
-    k: int = 100,
+    k: int = DEFAULT_K,
     rule: str = "distance",
     reporter: Reporter = NOTEBOOK_BARS,
     force: bool = False,

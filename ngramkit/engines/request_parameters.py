@@ -19,8 +19,8 @@ DRAFT_KEY = "ngramkit"  # false: nothing is drafted for the request
 HISTORY_KEY = "ngramkit_history"  # the request's tenant; false: it is not remembered
 CLIENT_KEYS = (DRAFT_KEY, HISTORY_KEY, REFERENCE_KEY, TEMPLATE_KEY)
 ADDED_KEYS = (PREDICTION_KEY, IDS_KEY, TEMPLATE_IDS_KEY)  # by front ends
-OFF_VALUES = ("false", "off", "no", "0")  # texts that mean false
-ON_VALUES = ("true", "on", "yes", "1")
+OFF_TEXTS = ("false", "off", "no", "0")  # texts that mean false
+ON_TEXTS = ("true", "on", "yes", "1")
 LONGEST_TENANT = 4096  # characters of a tenant's key
 
 
@@ -40,7 +40,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
 def check_switch(name: str, value: object) -> None:
     """Raise UsageError unless a switch is on, off, or not given (None)."""
     text = value.strip().lower() if isinstance(value, str) else ""
-    if not (value is None or is_off(value) or value == 1 or text in ON_VALUES):
+    if not (value is None or is_off(value) or value == 1 or text in ON_TEXTS):
         raise UsageError(
             f"{name} must be true or false, got {visible(repr(value), 40)}", option=name
         )
@@ -55,12 +55,12 @@ def forbids_remembering(parameters: Mapping[str, Any]) -> bool:
 
 
 def is_off(value: object) -> bool:
-    """Return whether a parameter is false, 0, or one of OFF_VALUES as text.
+    """Return whether a parameter is false, 0, or one of OFF_TEXTS as text.
 
     >>> is_off(False), is_off(0.0), is_off("False"), is_off(None), is_off("")
     (True, True, True, False, False)
     """
-    return value == 0 or (isinstance(value, str) and value.strip().lower() in OFF_VALUES)
+    return value == 0 or (isinstance(value, str) and value.strip().lower() in OFF_TEXTS)
 
 
 def tenant_of_request(by: str | None, parameters: Mapping[str, Any], **values: Any) -> str | None:

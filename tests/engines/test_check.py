@@ -260,7 +260,7 @@ def test_without_an_artifact_a_model_is_needed(draft, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="without a model: it has no artifact") as caught:
         ngramkit.check_engine("vllm", draft=draft)
-    assert caught.value.hint == "give model"
+    assert caught.value.hint == "Give model."
 
 
 V2, NGRAM = (

@@ -26,7 +26,7 @@ def test_a_partial_pull_is_never_opened(hub, shared, tmp_path, artifacts, what):
         "flipped": ({"table.safetensors": whole[:-1] + b"\x7f"}, "its manifest (sha256)"),
         "shorter": ({"table.safetensors": whole[:-8]}, "its manifest (sha256)"),
         "missing": ({"table.safetensors": None}, "does not hold it"),
-        "newer": ({"manifest.json": manifest.replace(b'"version": 1', b'"version": 9')}, "upgrade"),
+        "newer": ({"manifest.json": manifest.replace(b'"version": 1', b'"version": 9')}, "Upgrade"),
         "outside": (
             {"manifest.json": manifest.replace(b"table.safetensors", b"../table.safetensors")},
             "not inside its folder",

@@ -51,7 +51,7 @@ class Twin:
         begin_references(self.text, self.written, self.places)
 
     def offers(self, places, written):
-        places[0].find_in_references(self.text, written)
+        places[0].find_again_in_references(self.text, written)
         self.edits.find(places)
         return [place.offer() for place in places]
 

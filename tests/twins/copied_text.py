@@ -59,7 +59,7 @@ class CopiedPlace:
     def begin_reference(self, text, start):
         self.text, self.end, self.anchor, self.match = text, start, start, BEGINNING
 
-    def find_in_references(self, text, context):
+    def find_again_in_references(self, text, context):
         if not text or self.end is not None:
             return
         matches = {end: match_before(text, end, context, RECENT) for end in range(1, len(text) + 1)}
@@ -231,7 +231,7 @@ class Copies:
         own = [self._own(t) for t in live]
         places[LIVE].find([own], context, self._own_matches(live, context))
         places[SAME_PROMPT].find_again_near_anchor(context)
-        references[0].find_in_references(self.reference_text, context)
+        references[0].find_again_in_references(self.reference_text, context)
         self.edits.find(references)
         places[REFERENCE:] = references
         self.copied_at[key] = places

@@ -151,7 +151,7 @@ def _same_neighbours(text, edit, at):
 
 
 @part
-def find_in_references(place, references, longest, recent):
+def find_again_in_references(place, references, longest, recent):
     """Move a place without a match to one in `references` int64[0 or 1, 7]."""
     if len(references) > 0 and place[NEXT] < 0:
         longest_match_nearest_anchor(references[0], recent, place[ANCHOR], longest)
@@ -201,7 +201,7 @@ def follow_references(
     """
     score = 1.0
     for i in range(len(tokens)):
-        find_in_references(places[0], references, longest, recent)
+        find_again_in_references(places[0], references, longest, recent)
         choose_edit_to_repeat(places[0], places[1], edits)
         kind, token = offered_token(places[0], edits)
         p = 1 / (1 + np.exp(-trust[0, kind]))

@@ -49,7 +49,7 @@ from ngramkit.kernels.blend.evidence import (
 )
 from ngramkit.kernels.blend.references import (
     choose_edit_to_repeat,
-    find_in_references,
+    find_again_in_references,
     forget_edits,
     step_written,
 )
@@ -231,6 +231,6 @@ def mix_sources_in_order(sources, intervals, past, recent, copied, size, least, 
         sharpen(sources.evidence, recent, into, p)
     choose_near_or_longest(copied[LIVE], sources.live.table, into.longest[LIVE], recent)
     find_again_near_anchor(copied[SAME_PROMPT], recent)
-    find_in_references(copied[REFERENCE], sources.references, second.longest[LIVE], recent)
+    find_again_in_references(copied[REFERENCE], sources.references, second.longest[LIVE], recent)
     choose_edit_to_repeat(copied[REFERENCE], copied[ALTERNATIVE], sources.edits)
     mix_in_copies(sources.copying, copied, sources.edits, into, p, written)
