@@ -182,7 +182,7 @@ def check_engine(
     if model is None and learns and not config.artifacts and existing_history(config) is None:
         raise UsageError(
             f"cannot check {config.drafter} without a model: it has no artifact to draft from",
-            "give model",
+            "Give model.",
             option="model",
         )
     if config.metrics is not None:
