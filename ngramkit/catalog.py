@@ -121,7 +121,7 @@ def _history_error(path: Path) -> UsageError:
     return UsageError(
         f"cannot delete {path}: a history ({counted(len(requests), 'request')}, {lost}) cannot be "
         "built again",
-        f"Delete the folder yourself, or call history_forget({str(path)!r}, everything=True).",
+        "Delete the folder yourself, or run `ngramkit history forget`.",
     )
 
 

@@ -88,7 +88,8 @@ def inspect(
     """Return an artifact's most frequent phrases, or what follows the text `query`.
 
     `model`: whose tokenizer decodes (default: the artifact's own); `top`: number of phrases,
-    continuations and documents. Raises as `open_artifact` and `load_tokenizer`.
+    continuations and documents. Raises as `open_artifact`, `load_tokenizer` and
+    `query_artifact`.
     """
     from ngramkit.corpus.tokenizer import load_tokenizer  # not needed to open an artifact
 
@@ -105,8 +106,7 @@ def inspect(
         tokenizer, why = None, str(error)
     if query is not None and tokenizer is not None:
         answer = query_artifact(artifact, tokenizer.encode(query).tolist(), top)
-        found = _phrase(tokenizer, answer) if answer else None
-        return Inspection(artifact, Rows([]), [], found)
+        return Inspection(artifact, Rows([]), [], _phrase(tokenizer, answer))
     frequent = [
         _phrase(tokenizer, answer) for answer in most_frequent(artifact, top, SHOWN_FOLLOWERS)
     ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import ngramkit
+from ngramkit.basics.errors import UsageError
 from ngramkit.basics.terminal_text import quoted
 from ngramkit.corpus.tokenizer import load_tokenizer
 
@@ -75,3 +78,11 @@ def test_rows_of_parquet_hold_no_unknown_letters(table, tmp_path):
     texts = [row[name] for row in rows for name in ("leader_text", "follower_text")]
     assert not any("\N{REPLACEMENT CHARACTER}" in text for text in texts)
     assert any("\\xe4" in text for text in texts)
+
+
+def test_a_text_is_looked_up_only_where_phrases_are_counted():
+    golden = Path(__file__).parent / "golden"
+    for kind in ("tokens", "model-bigram", "model-unigram"):
+        with pytest.raises(UsageError, match="cannot look up a text in a") as refused:
+            ngramkit.inspect(golden / kind, "def")
+        assert refused.value.option == ("query",)

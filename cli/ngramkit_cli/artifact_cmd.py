@@ -105,8 +105,8 @@ def inspect(
             *([] if i else [""]),
             f"document {i}: {document if inspection.ids_only else repr(document)}",
         )
-    if query is not None:
-        _show_phrases("query", [inspection.query] if inspection.query else [], out.show)
+    if inspection.query is not None:
+        _show_phrases("query", [inspection.query], out.show)
     facts = {
         "kind": manifest.kind,
         "private": manifest.private,

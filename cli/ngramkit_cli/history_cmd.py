@@ -112,7 +112,9 @@ def import_(
 
 @app.command()
 def merge(*, paths: Folders, out_path: NewFolder, out: Output) -> None:
-    """Merge histories into a new one, the newest requests last and duplicates once.
+    """Merge histories into a new one, the newest requests last.
+
+    A request is kept as often as in the history that holds it most often.
 
     Example: ngramkit history merge pod-1 pod-2 --out everything
     """

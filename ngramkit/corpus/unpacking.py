@@ -62,7 +62,7 @@ def non_blank_lines(
     before. Raises InputError if a line has more than `most` bytes.
 
     >>> import io
-    >>> list(lines(io.BytesIO(b"\n\na\n \nb"), 10, "x"))
+    >>> list(non_blank_lines(io.BytesIO(b"\n\na\n \nb"), 10, "x"))
     [(3, b'a'), (5, b'b')]
     """
     number, line, blank = 1, bytearray(), re.compile(rb"\s*")

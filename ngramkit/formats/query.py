@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.kinds import a_kind
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import FrozenTable
@@ -31,16 +33,21 @@ class Occurrences:
     continuations: list[tuple[list[int], int]]
 
 
-def query_artifact(artifact: Artifact, phrase: Sequence[int], top: int) -> Occurrences | None:
-    """Return the `top` most frequent continuations of `phrase`; None for kinds without n-grams.
+def query_artifact(artifact: Artifact, phrase: Sequence[int], top: int) -> Occurrences:
+    """Return the `top` most frequent continuations of `phrase`.
 
     A datastore counts over all shards. A frozen table looks up the last `leader_len` tokens.
+    Raises UsageError for other kinds.
     """
     if isinstance(artifact, Datastore):
         return _count_in_datastore(artifact, phrase, top)
     if isinstance(artifact, FrozenTable):
         return _count_in_table(artifact, list(phrase[-artifact.leader_len :]), top)
-    return None
+    raise UsageError(
+        f"cannot look up a text in {a_kind(artifact.kind)}",
+        "Name a datastore or a frozen table.",
+        option="query",
+    )
 
 
 def most_frequent(artifact: Artifact, top: int, followers: int) -> Iterator[Occurrences]:
