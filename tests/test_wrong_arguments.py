@@ -78,6 +78,7 @@ WRONG_TYPES = [
     (lambda: ngramkit.forecast("a.jsonl", limit=2.5), "limit"),
     (lambda: ngramkit.forecast("a.jsonl", store="no"), "store"),
     (lambda: ngramkit.replay("a.jsonl", limit=2.5), "limit"),
+    (lambda: ngramkit.bench(None, "demo", limit=2.5), "limit"),
 ]
 
 
@@ -172,6 +173,7 @@ REFUSED = [
     (lambda: ngramkit.Conversation("demo", drafter="none", template="vicuna").ask(5), "prompt"),
     (lambda: ngramkit.check_engine("vllm", model="demo", budget=0), "budget"),
     (lambda: ngramkit.forecast("a.jsonl", pass_cost={}), "curve"),
+    (lambda: ngramkit.pass_cost("a.json", "out.json"), "no such file: a.json"),
     (lambda: ngramkit.forecast("a.jsonl", budgets=4), "budgets"),
     (lambda: ngramkit.forecast("a.jsonl", budgets=[4.5]), "budgets"),
     (lambda: ngramkit.forecast("a.jsonl", limit=0), "limit must be at least 1, got 0"),

@@ -125,6 +125,8 @@ def profile_of(runs: Sequence[BenchmarkRun]) -> Profile:
 
 def read_runs(path: Path) -> list[BenchmarkRun]:
     """Read one JSON object, or one per line."""
+    if not path.exists():
+        raise InputError(f"no such file: {path}", "Check the path.")
     text = read_plain(path, LIMITS.json_bytes, error=InputError, hint=NEEDED_RUNS)
     lines = [line for line in text.splitlines() if line.strip()]
     whole = len(lines) < 2 or is_document(*lines[:2])

@@ -26,7 +26,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ngramkit.basics.arguments import check_fields
+from ngramkit.basics.arguments import check_fields, check_types
 from ngramkit.basics.errors import (
     InputError,
     UsageError,
@@ -120,6 +120,7 @@ def questions_for(
             'Give a file, or as ngramkit.Question(1, "mine", ["a text"]).',
             option="questions",
         )
+    (limit,) = check_types(int, limit=limit)
     if limit is not None:
         require_between("limit", limit, 1)
     return Questions(given[:limit], getattr(given, "name", "questions"))
