@@ -16,7 +16,7 @@ from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.terminal_text import REPLACEMENT, quoted
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.opening import verify_artifact
-from ngramkit.formats.query import Occurrences, most_frequent, query_artifact
+from ngramkit.formats.query import Occurrences, most_frequent, query_artifact, require_phrases
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.remote.fetch import fetch, fetch_artifact
 from ngramkit.remote.url_cache import using_cache
@@ -89,13 +89,14 @@ def inspect(
 
     `model`: whose tokenizer decodes (default: the artifact's own); `top`: number of phrases,
     continuations and documents. Raises as `open_artifact`, `load_tokenizer` and
-    `query_artifact`.
+    `require_phrases`.
     """
     from ngramkit.corpus.tokenizer import load_tokenizer  # not needed to open an artifact
 
     require_between("top", top, 1)
     check_types(str, query=query)
     artifact = open_artifact(source, reporter=reporter)
+    phrases = None if query is None else require_phrases(artifact)
     try:
         tokenizer: TextTokenizer | None = load_tokenizer(model or artifact.tokenizer.id)
         artifact.tokenizer.require(tokenizer.record, str(artifact.path))  # type: ignore[union-attr]
@@ -104,8 +105,8 @@ def inspect(
         if model is not None or query is not None:
             raise
         tokenizer, why = None, str(error)
-    if query is not None and tokenizer is not None:
-        answer = query_artifact(artifact, tokenizer.encode(query).tolist(), top)
+    if query is not None and phrases is not None and tokenizer is not None:
+        answer = query_artifact(phrases, tokenizer.encode(query).tolist(), top)
         return Inspection(artifact, Rows([]), [], _phrase(tokenizer, answer))
     frequent = [
         _phrase(tokenizer, answer) for answer in most_frequent(artifact, top, SHOWN_FOLLOWERS)

@@ -33,21 +33,27 @@ class Occurrences:
     continuations: list[tuple[list[int], int]]
 
 
-def query_artifact(artifact: Artifact, phrase: Sequence[int], top: int) -> Occurrences:
-    """Return the `top` most frequent continuations of `phrase`.
-
-    A datastore counts over all shards. A frozen table looks up the last `leader_len` tokens.
-    Raises UsageError for other kinds.
-    """
-    if isinstance(artifact, Datastore):
-        return _count_in_datastore(artifact, phrase, top)
-    if isinstance(artifact, FrozenTable):
-        return _count_in_table(artifact, list(phrase[-artifact.leader_len :]), top)
+def require_phrases(artifact: Artifact) -> Datastore | FrozenTable:
+    """Return the artifact. Raises UsageError for kinds without counted phrases."""
+    if isinstance(artifact, Datastore | FrozenTable):
+        return artifact
     raise UsageError(
         f"cannot look up a text in {a_kind(artifact.kind)}",
         "Name a datastore or a frozen table.",
         option="query",
     )
+
+
+def query_artifact(
+    artifact: Datastore | FrozenTable, phrase: Sequence[int], top: int
+) -> Occurrences:
+    """Return the `top` most frequent continuations of `phrase`.
+
+    A datastore counts over all shards. A frozen table looks up the last `leader_len` tokens.
+    """
+    if isinstance(artifact, FrozenTable):
+        return _count_in_table(artifact, list(phrase[-artifact.leader_len :]), top)
+    return _count_in_datastore(artifact, phrase, top)
 
 
 def most_frequent(artifact: Artifact, top: int, followers: int) -> Iterator[Occurrences]:

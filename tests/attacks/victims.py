@@ -16,7 +16,8 @@ from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.datastore import DatastoreShard
+from ngramkit.formats.datastore import Datastore, DatastoreShard
+from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History
 from ngramkit.formats.opening import CLASS_OF_KIND, open_artifact_folder
 from ngramkit.formats.query import most_frequent, query_artifact
@@ -98,7 +99,8 @@ def use(path: Path) -> bool:
     """
     artifact = open_artifact_folder(path)
     list(most_frequent(artifact, 3, 3))
-    query_artifact(artifact, [5, 6], 3)
+    if isinstance(artifact, Datastore | FrozenTable):
+        query_artifact(artifact, [5, 6], 3)
     if isinstance(artifact, TokenStore):
         for document in artifact.documents():
             if document.max(initial=0) >= artifact.tokenizer.vocabulary:
