@@ -312,13 +312,16 @@ def _refuse_odd_padding(ids: torch.Tensor, mask: Any, positions: Any) -> None:
     if not bool((whole[:, -1] == 1).all()):
         raise _refusal("padding on the right", "pad on the left: padding_side='left'")
     if not bool((whole.diff(dim=-1) >= 0).all()):
-        raise _refusal("an attention_mask with holes")
+        raise _refusal(
+            "an attention_mask with holes",
+            hint="Give one of ones: transformers makes it if the prompt has the pad token.",
+        )
     expected = (whole.cumsum(-1) - 1)[whole == 1]
     # Vision models have positions for each axis, identical for text.
     if positions is not None and bool((positions.to(ids)[..., whole == 1] != expected).any()):
         raise _refusal("position_ids other than 0, 1, 2, ...")
 
 
-def _refusal(what: str, why: str = "") -> UsageError:
+def _refusal(what: str, why: str = "", hint: str = "Leave it out.") -> UsageError:
     reason = f": {why}" if why else ""
-    return UsageError(f"cannot honour {what} with drafts{reason}", "Leave it out.")
+    return UsageError(f"cannot honour {what} with drafts{reason}", hint)

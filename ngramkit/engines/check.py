@@ -108,7 +108,7 @@ class CheckedEngine(Result):
     source: str  # of the configuration
     drafter: str
     artifacts: Rows[CheckedArtifact]
-    history: str | None
+    history: str | bool | None  # as in the configuration
     drafts_from: tuple[str, ...]  # its sources, in words
     learns: str  # what it remembers of finished requests, in words
     notes: tuple[str, ...]  # what is missing, and what is given but not used
@@ -219,7 +219,7 @@ def check_engine(
             CheckedArtifact(str(a.path), a.kind, a.tokenizer.id, a.tokenizer.vocabulary)
             for a in artifacts
         ),
-        str(config.history) if config.history else None,
+        config.history,
         *_describe_sources(config, artifacts, about.unused),
         option_effects,
         model,

@@ -221,6 +221,7 @@ def test_the_command_prints_what_was_found(built, ngramkit_cli):
 def test_what_drafts_come_from_and_what_is_learnt(built, tmp_path):
     def check(**config):
         given = ngramkit.check_engine("vllm", model="demo", draft=json.dumps(config))
+        assert given.history == config.get("history")
         return given.drafts_from, given.learns, given.notes
 
     own, store = "the text of the request itself", f"{built}, a datastore"
