@@ -124,7 +124,10 @@ def test_a_wrong_value_is_an_error_of_its_request(front, wrong):
 @pytest.mark.parametrize(
     ("said", "wrong"),
     [
-        ({"ngramkit_histroy": 0}, r"unknown parameter 'ngramkit_histroy' .* ngramkit_history\?"),
+        (
+            {"ngramkit_histroy": 0},
+            r"unknown parameter 'ngramkit_histroy'. Did you mean ngramkit_history\?",
+        ),
         ({"Ngramkit": 0}, "unknown parameter 'Ngramkit'"),
         ({"ngramkit": "maybe"}, "ngramkit must be true or false, got 'maybe'"),
         ({"ngramkit": [0]}, r"ngramkit must be true or false, got \[0\]"),

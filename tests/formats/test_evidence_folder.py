@@ -71,7 +71,7 @@ def test_a_folder_is_of_one_plan_and_one_tokenizer(tmp_path):
     ("change", "why"),
     [
         ({"format": "other"}, "not recorded evidence"),
-        ({"version": 2}, "upgrade|reads 1 to 1"),
+        ({"version": 2}, "Upgrade|reads 1 to 1"),
         ({"plan": 7}, "other keys"),
         ({"tokenizer": {"id": 3}}, "tokenizer"),
         ({"more": 1}, "other keys"),

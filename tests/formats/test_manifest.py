@@ -87,7 +87,7 @@ def test_a_newer_format_asks_for_an_upgrade(tmp_path):
     write(tmp_path, version=2)
     with pytest.raises(ArtifactError, match="format version of at most 1, got 2") as caught:
         read_manifest(tmp_path)
-    assert "upgrade" in caught.value.hint
+    assert "Upgrade" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_a_header_of_absurd_length_is_refused(whole):
 def test_a_missing_file_says_what_to_do(tmp_path):
     with pytest.raises(ArtifactError, match="is missing") as caught:
         open_arrays(tmp_path / "none.safetensors")
-    assert "build or pull" in caught.value.hint
+    assert "Build or pull" in caught.value.hint
 
 
 def test_too_little_memory_is_no_damage(tmp_path, monkeypatch):
