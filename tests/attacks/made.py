@@ -20,11 +20,6 @@ from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 
-# Threads do not live on in a fork, and what is slow here is not what is killed.
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
-token_builder.use_cores = lambda workers: None
-tokenizers.load_tokenizer = cache(tokenizers.load_tokenizer)
-token_builder.load_tokenizer = tokenizers.load_tokenizer
 RECORD = TokenizerRecord("small", 100, "f" * 64, 1)
 RECIPE = """
 kind = "frozen-table"
@@ -34,6 +29,14 @@ parameters = {leaders = 20, followers = %d}
 """
 MODEL = tokenizers.load_tokenizer("demo")
 LINES = [f"def name_{n}(self): return self.value_{n % 3} + {n}" for n in range(16)]
+
+
+def prepare_driver() -> None:
+    """Start no thread, since none lives on in a fork, and load each tokenizer once."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    token_builder.use_cores = lambda workers: None
+    tokenizers.load_tokenizer = cache(tokenizers.load_tokenizer)
+    token_builder.load_tokenizer = tokenizers.load_tokenizer
 
 
 def texts(name: str = "c.jsonl", lines: list[str] = LINES) -> None:

@@ -16,6 +16,7 @@ from forks import forks, require_preloaded
 from . import tally
 from .commands import commands
 from .killing import Outcome, kill_everywhere
+from .made import prepare_driver
 
 NAMES = list(commands(""))
 every_command = cache(commands)
@@ -29,7 +30,7 @@ def drive(name: str, endpoint: str, scratch: Path) -> Outcome:
 @pytest.fixture(scope="module")
 def driver():
     """One process forks all that are killed: what a command imports and compiles is there."""
-    with ProcessPoolExecutor(1, forks()) as pool:
+    with ProcessPoolExecutor(1, forks(), initializer=prepare_driver) as pool:
         yield pool
 
 
