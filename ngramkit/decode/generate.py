@@ -314,7 +314,7 @@ def _refuse_odd_padding(ids: torch.Tensor, mask: Any, positions: Any) -> None:
     if not bool((whole.diff(dim=-1) >= 0).all()):
         raise _refusal(
             "an attention_mask with holes",
-            hint="Give one of ones: transformers makes it if the prompt has the pad token.",
+            hint="Give one of ones, if no token is padding.",
         )
     expected = (whole.cumsum(-1) - 1)[whole == 1]
     # Vision models have positions for each axis, identical for text.

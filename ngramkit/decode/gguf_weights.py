@@ -49,7 +49,7 @@ def _convert_gguf(path: Path, folder: Path) -> None:
     if shutil.disk_usage(folder).free < size * 1.1:
         raise InputError(
             f"cannot convert {path}: {folder.parent} has no room for {size / 1e9:.1f} GB",
-            "Set XDG_CACHE_HOME to a folder that has.",
+            "Set XDG_CACHE_HOME to a folder with enough room.",
         )
     log.warning(
         "converting %s once: %.2f GB, %s, kept in %s",
