@@ -264,7 +264,7 @@ def whole_table(pieces: Iterable[LeaderPiece], table: FrozenParameters) -> Leade
             f"cannot build a frozen table: no document has {table.length} tokens",
             "Use a larger corpus, or shorter leaders and followers.",
         )
-    return piece.keep(mark_frequent_leaders(piece.counts, table.leaders))
+    return piece.keep(mark_most_frequent_leaders(piece.counts, table.leaders))
 
 
 def join_and_drop_rare(parts: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece | None:
@@ -376,7 +376,7 @@ def rows_of_most_frequent_followers(followers: Array, counts: Array, most: int) 
     return np.lexsort((*followers.T[::-1], -counts))[:most]
 
 
-def mark_frequent_leaders(counts: Array, most: int) -> Array:
+def mark_most_frequent_leaders(counts: Array, most: int) -> Array:
     """Mark the `most` highest counts, ties to the lower row: bool[l]."""
     wanted = np.zeros(len(counts), bool)
     wanted[np.argsort(-counts, kind="stable")[:most]] = True
@@ -385,7 +385,7 @@ def mark_frequent_leaders(counts: Array, most: int) -> Array:
 
 def prune_leaders(piece: LeaderPiece, most: int) -> LeaderPiece:
     """Keep the `most` frequent leaders, and the ends, whose counts may grow."""
-    wanted = mark_frequent_leaders(piece.counts, most)
+    wanted = mark_most_frequent_leaders(piece.counts, most)
     wanted[0] = wanted[-1] = True
     return piece.keep(wanted)
 

@@ -405,12 +405,12 @@ def _open_named(
         files: FileSource = opened(name, options.reading, reporter)
         source = files
         if any(reader_suffix(files.path(part)) not in PLAIN for part in range(files.parts)):
-            source, is_marked = _look_for_sessions(name, files, options, reporter)
+            source, is_marked = _find_sessions_and_privacy(name, files, options, reporter)
             private = private or is_marked
     return Corpus(source, selection, options.reading.max_document, private)
 
 
-def _look_for_sessions(
+def _find_sessions_and_privacy(
     name: str, files: FileSource, options: CorpusOptions, reporter: Reporter
 ) -> tuple[DocumentSource, bool]:
     """Return the source of the files, and whether it is private.

@@ -42,7 +42,7 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord
 # array name -> (allowed dtypes, number of dimensions)
 Layout = Mapping[str, tuple[tuple[str, ...], int]]
 # A part of a check: returns a line for each invariant, or raises ArtifactError.
-Part = Callable[[], list[str]]
+ValueCheck = Callable[[], list[str]]
 
 TABLE = "table.safetensors"
 IDS = ("uint16", "uint32")  # the dtypes of ids, of which the vocabulary decides one
@@ -165,7 +165,7 @@ class Artifact(ABC):
         return int(value)  # type: ignore[arg-type]
 
     @abstractmethod
-    def parts(self) -> list[Part]:
+    def value_checks(self) -> list[ValueCheck]:
         """Return the checks of all invariants. They may run on threads, in any order."""
 
 
@@ -248,5 +248,5 @@ def verify_checksums_and_values(
             yield f"{name}: size"
             yield f"{name}: checksum"
         if values:
-            for lines in pool.map(lambda part: part(), artifact.parts()):
+            for lines in pool.map(lambda check: check(), artifact.value_checks()):
                 yield from lines

@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.basics.machine import cores
-from ngramkit.formats.artifact import IDS, Artifact, Layout, Part, require, token_dtype
+from ngramkit.formats.artifact import IDS, Artifact, Layout, ValueCheck, require, token_dtype
 from ngramkit.formats.safetensors import Array
 from ngramkit.kernels.arrays import empty
 
@@ -63,7 +63,7 @@ class Datastore(Artifact):
             shards.append(shard)
         return shards
 
-    def parts(self) -> list[Part]:
+    def value_checks(self) -> list[ValueCheck]:
         """Return the checks, which take 32 bytes per id and 8 more per thread."""
         names = sorted(self.manifest.files)
         shards = zip(names, self.shards, strict=True)

@@ -35,7 +35,14 @@ from typing import ClassVar
 import numpy as np
 
 from ngramkit.basics.limits import LIMITS
-from ngramkit.formats.artifact import IDS, TABLE as TABLE, Layout, Part, TableArtifact, require
+from ngramkit.formats.artifact import (
+    IDS,
+    TABLE as TABLE,
+    Layout,
+    TableArtifact,
+    ValueCheck,
+    require,
+)
 from ngramkit.formats.safetensors import Array
 
 CHECKED_LEADERS = 1 << 16  # leaders per block of a check
@@ -99,7 +106,7 @@ class FrozenTable(TableArtifact):
             return slice(0, 0)
         return slice(int(self.follower_offsets[row]), int(self.follower_offsets[row + 1]))
 
-    def parts(self) -> list[Part]:
+    def value_checks(self) -> list[ValueCheck]:
         ranges = range(0, max(len(self.leaders), 1), CHECKED_LEADERS)
         self._check_offsets()
         return [

@@ -49,7 +49,7 @@ from ngramkit.basics.untrusted import owner_only, require_no_links
 from ngramkit.formats.artifact import (
     Artifact,
     Layout,
-    Part,
+    ValueCheck,
     require,
     require_layout,
     require_one_tokenizer,
@@ -253,7 +253,7 @@ class History(Artifact):
         require(not self.manifest.files, self.path, "a history lists no files")
         require_no_links(self.path)
 
-    def parts(self) -> list[Part]:
+    def value_checks(self) -> list[ValueCheck]:
         return [self._check_log, self._check_index]
 
     def read_sound(self) -> Reading:

@@ -34,7 +34,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from ngramkit.formats.artifact import IDS, TABLE as TABLE, Layout, Part, TableArtifact, require
+from ngramkit.formats.artifact import (
+    IDS,
+    TABLE as TABLE,
+    Layout,
+    TableArtifact,
+    ValueCheck,
+    require,
+)
 from ngramkit.formats.safetensors import Array
 
 MIN_LOG_PROBABILITY = np.float16(-65504)  # the least finite f16
@@ -69,7 +76,7 @@ class ModelBigram(TableArtifact):
         """The number of tokens in a draft."""
         return self.parameter("width")
 
-    def parts(self) -> list[Part]:
+    def value_checks(self) -> list[ValueCheck]:
         vocabulary = self.tokenizer.vocabulary
         blocks = [
             partial(self._check_rows, slice(begin, min(begin + CHECKED_ROWS, vocabulary)))

@@ -28,7 +28,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from ngramkit.formats.artifact import IDS, TABLE as TABLE, Layout, Part, TableArtifact, require
+from ngramkit.formats.artifact import (
+    IDS,
+    TABLE as TABLE,
+    Layout,
+    TableArtifact,
+    ValueCheck,
+    require,
+)
 from ngramkit.formats.safetensors import Array
 
 
@@ -47,7 +54,7 @@ class ModelUnigram(TableArtifact):
     def k(self) -> int:
         return len(self.tokens)
 
-    def parts(self) -> list[Part]:
+    def value_checks(self) -> list[ValueCheck]:
         return [self._check_table]
 
     def _check_table(self) -> list[str]:

@@ -17,7 +17,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from ngramkit.formats.artifact import IDS, Artifact, Layout, Part, require
+from ngramkit.formats.artifact import IDS, Artifact, Layout, ValueCheck, require
 from ngramkit.formats.safetensors import Array
 
 LAYOUT: Layout = {"tokens": (IDS, 1), "documents": (("uint64",), 1)}
@@ -41,7 +41,7 @@ class TokenStore(Artifact):
             for begin, end in zip(shard.documents[:-1], shard.documents[1:], strict=True):
                 yield shard.tokens[int(begin) : int(end)]
 
-    def parts(self) -> list[Part]:
+    def value_checks(self) -> list[ValueCheck]:
         names = sorted(self.manifest.files)
         shards = zip(names, self.shards, strict=True)
         return [*(partial(self._check_shard, *pair) for pair in shards), self._check_counts]

@@ -185,10 +185,10 @@ class CodeCache(NullCache):
         return None if place is None else place / name
 
 
-_ENTRY: dict[str, Any] = {
+ENTRY_OPTIONS: dict[str, Any] = {
     "nogil": True, "no_cfunc_wrapper": True, "pipeline_class": _EntryCompiler
 }  # fmt: skip
-_PART: dict[str, Any] = {
+PART_OPTIONS: dict[str, Any] = {
     "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _PartCompiler
 }  # fmt: skip
 
@@ -213,22 +213,22 @@ def _wide_type(kind: Any) -> Any:
 
 
 def part(function: Any) -> Any:
-    return _with_wide_integers(_njit(**_PART, _nrt=False)(function))
+    return _with_wide_integers(_njit(**PART_OPTIONS, _nrt=False)(function))
 
 
 def allocating_part(function: Any) -> Any:
-    return _with_wide_integers(_njit(**_PART)(function))
+    return _with_wide_integers(_njit(**PART_OPTIONS)(function))
 
 
 def _nothing(*arguments: Any) -> None: ...
 
 
 def entry(function: Any) -> Any:
-    return _with_cache(_njit(**_ENTRY, _nrt=False)(function))
+    return _with_cache(_njit(**ENTRY_OPTIONS, _nrt=False)(function))
 
 
 def allocating_entry(function: Any) -> Any:
-    return _with_cache(_njit(**_ENTRY)(function))
+    return _with_cache(_njit(**ENTRY_OPTIONS)(function))
 
 
 def _with_cache(dispatcher: Any) -> Any:

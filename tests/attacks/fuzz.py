@@ -135,7 +135,7 @@ def _work(
 ) -> None:
     """Try all seeds in the child; never returns."""
     if not checked:
-        artifact.verify_checksums_and_values = lambda artifact, *_, **__: iter(artifact.parts()[:0])  # type: ignore
+        artifact.verify_checksums_and_values = lambda *_, **__: iter(())  # type: ignore
     cache.private_folder = lambda name: None
     logging.disable(logging.CRITICAL)
     size, attempt = len(results) - 8, _try_file if kind in FILE_KINDS else _try

@@ -198,7 +198,7 @@ def point_to_live(places, live):
 def find_again_near_anchor(place, recent):
     """Move a place without a match to one near the anchor."""
     if place[NEXT] < 0 and place[ANCHOR] >= 0:
-        end, match = longest_match_near(place, place[ANCHOR], recent)
+        end, match = find_longest_match_near_anchor(place, place[ANCHOR], recent)
         if match:
             place[NEXT], place[MATCH], place[NEAR] = end, match, 1
 
@@ -221,7 +221,7 @@ def choose_near_or_longest(place, table, longest, recent):
 
 
 @part
-def longest_match_near(shard, anchor, recent):
+def find_longest_match_near_anchor(shard, anchor, recent):
     """Return the end and length of the longest match near a text position; length 0 if none.
 
     Ties go to the nearest, then to the one ahead.
