@@ -107,6 +107,8 @@ def _say_results(results: BenchResults, out: Output) -> None:
     for interval in dict.fromkeys(r.speedup_interval for r in results.results[1:]):
         names = [r.drafter for r in results.results[1:] if r.speedup_interval == interval]
         out.show(f"intervals of {', '.join(names)}: {interval}")
+    if results.identical and results.results[1:]:
+        out.show("every answer is the same as without drafts")
     for r in results.results:
         if r.remarks:
             out.show(f"{r.drafter}: {r.remarks}")

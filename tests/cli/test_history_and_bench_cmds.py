@@ -215,6 +215,7 @@ def test_bench_measures_and_goes_on(ngramkit_cli, tmp_path):
     assert again.json["results"] == first.json["results"]
     assert len(first.json["questions"]) == 6
     assert [pair["of"] for pair in first.json["ratios"]] == ["ssd", "ssd"]
+    assert "every answer is the same as without drafts" in told.out
     assert "ratios of tokens/s" in told.out
     assert "intervals of ssd: no interval: requests depend on each other" in told.out
     assert re.search(r"^none +1\.00 +[\d.,]+ +1\.00$", told.out, re.M)  # and no interval
