@@ -26,13 +26,8 @@ from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sour
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.config import DraftConfig
 from ngramkit.evaluate.forecast_results import Forecast, Forecasts, Recorded, Replayed, passes_share
-from ngramkit.evaluate.records import Record
-from ngramkit.evaluate.replay_answers import (
-    checked_limit,
-    count_references,
-    distinct_budgets,
-    read_answers,
-)
+from ngramkit.evaluate.records import Record, checked_limit
+from ngramkit.evaluate.replay_answers import count_references, distinct_budgets, read_answers
 from ngramkit.evaluate.replay_drafters import without_unusable_references
 from ngramkit.evaluate.replay_figures import Replay, Tally
 from ngramkit.evaluate.simulated_server import Served, simulate_server

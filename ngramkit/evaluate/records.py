@@ -120,10 +120,14 @@ def questions_for(
             'Give a file, or as ngramkit.Question(1, "mine", ["a text"]).',
             option="questions",
         )
+    return Questions(given[: checked_limit(limit)], getattr(given, "name", "questions"))
+
+
+def checked_limit(limit: int | None) -> int | None:
     (limit,) = check_types(int, limit=limit)
     if limit is not None:
         require_between("limit", limit, 1)
-    return Questions(given[:limit], getattr(given, "name", "questions"))
+    return limit
 
 
 def read_questions(path: Path, reporter: Reporter = SILENT) -> Questions:

@@ -25,9 +25,8 @@ from ngramkit.evaluate.leakage import without_leaks
 from ngramkit.evaluate.provenance import Provenance, given_words, provenance_of
 from ngramkit.evaluate.question_sets import pin_question_set
 from ngramkit.evaluate.recorded_evidence import RecordedEvidence
-from ngramkit.evaluate.records import Record, units_of
+from ngramkit.evaluate.records import Record, checked_limit, units_of
 from ngramkit.evaluate.replay_answers import (
-    checked_limit,
     count_references,
     distinct_budgets,
     has_sessions,

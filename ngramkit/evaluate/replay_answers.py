@@ -7,7 +7,6 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import UsageError, require_between, require_list
 from ngramkit.basics.models import named_model
 from ngramkit.basics.progress import Reporter
@@ -29,13 +28,6 @@ def distinct_budgets(budgets: Iterable[int], most: int) -> list[int]:
     for each in given:
         require_between("budget", each, 1, most)
     return list(dict.fromkeys(int(each) for each in given))
-
-
-def checked_limit(limit: int | None) -> int | None:
-    (limit,) = check_types(int, limit=limit)
-    if limit is not None:
-        require_between("limit", limit, 1)
-    return limit
 
 
 def read_answers(
