@@ -91,29 +91,34 @@ def inspect(
     continuations and documents. Raises as `open_artifact`, `load_tokenizer` and
     `require_phrases`.
     """
-    from ngramkit.corpus.tokenizer import load_tokenizer  # not needed to open an artifact
-
     require_between("top", top, 1)
     check_types(str, query=query)
     artifact = open_artifact(source, reporter=reporter)
-    phrases = None if query is None else require_phrases(artifact)
+    if query is not None:
+        phrases, own = require_phrases(artifact), _tokenizer_of(artifact, model)
+        answer = query_artifact(phrases, own.encode(query).tolist(), top)
+        return Inspection(artifact, Rows([]), [], _phrase(own, answer))
+    tokenizer, why = None, None
     try:
-        tokenizer: TextTokenizer | None = load_tokenizer(model or artifact.tokenizer.id)
-        artifact.tokenizer.require(tokenizer.record, str(artifact.path))  # type: ignore[union-attr]
-        why = None
+        tokenizer = _tokenizer_of(artifact, model)
     except NgramkitError as error:
-        if model is not None or query is not None:
+        if model is not None:
             raise
-        tokenizer, why = None, str(error)
-    if query is not None and phrases is not None and tokenizer is not None:
-        answer = query_artifact(phrases, tokenizer.encode(query).tolist(), top)
-        return Inspection(artifact, Rows([]), [], _phrase(tokenizer, answer))
+        why = str(error)
     frequent = [
         _phrase(tokenizer, answer) for answer in most_frequent(artifact, top, SHOWN_FOLLOWERS)
     ]
     store = islice(artifact.documents(), top) if isinstance(artifact, TokenStore) else ()
     documents = [_beginning(tokenizer, document[:SHOWN_TOKENS].tolist()) for document in store]
     return Inspection(artifact, Rows(frequent), documents, None, why)
+
+
+def _tokenizer_of(artifact: Artifact, model: str | Path | None) -> TextTokenizer:
+    from ngramkit.corpus.tokenizer import load_tokenizer  # not needed to open an artifact
+
+    tokenizer = load_tokenizer(model or artifact.tokenizer.id)
+    artifact.tokenizer.require(tokenizer.record, str(artifact.path))
+    return tokenizer
 
 
 def _phrase(tokenizer: TextTokenizer | None, answer: Occurrences) -> Phrase:
