@@ -103,21 +103,13 @@ class AutoBudget:
         A chain's pass repeats `replayed` tokens before it; None: passes repeat none.
         """
         self._whole, self._length = tree, length
-        if len(tree) == 0 and not replayed:
-            self._size, self._cost, self.declined = 0, 1.0, not self._drafts
+        most = self.costs.most
+        if len(tree) == 0:
+            self._size, self._cost, self.declined = replayed or 0, 1.0, not self._drafts
+            if replayed:
+                self._cost = float(self.costs.at(length)[min(replayed, most)])
             return tree
-        alone, kept = self.costs.at(length), tree
-        if len(tree):
-            kept, self._size = self._keep_most_worthwhile(tree, alone, replayed)
-        else:
-            self._size = replayed or 0
-        self._cost = float(alone[min(self._size, self.costs.most)])
-        self.declined = not len(kept) and (len(tree) > 0 or not self._drafts)
-        return kept
-
-    def _keep_most_worthwhile(
-        self, tree: DraftTree, alone: Costs, replayed: int | None
-    ) -> tuple[DraftTree, int]:
+        alone = self.costs.at(length)
         scored = tree.parents, tree.scores, self._state.record, self._trust, self._run
         chance = chances(*scored)
         order = np.argsort(-chance, kind="stable")
@@ -125,21 +117,22 @@ class AutoBudget:
         sizes = (replayed or 0) + np.arange(len(tree) + 1)
         if self._rows:
             sizes = expected_tokens(tree.parents, order, replayed or 0)
-        sizes = np.minimum(sizes, self.costs.most)
+        sizes = np.minimum(sizes, most)
         costs = alone[sizes]
         if replayed is not None:
             costs = costs + self._cost_of_replay(alone, likeliest, replayed)
-        credit, reach = self._state.pause.credit, self.costs.reach(self._length)
+        credit, reach = self._state.pause.credit, self.costs.reach(length)
         costs[1:][sizes[1:] > reach] = np.inf
         earned = np.concatenate([[0.0], np.cumsum(likeliest)])
         values = earned - self.rate * (costs - costs[0])
-        count = self.costs.trial(self._length, sizes, values, alone, self.rate, credit, reach)
+        count = self.costs.trial(length, sizes, values, alone, self.rate, credit, reach)
         if count is None:
             count = int(np.argmax(values))
         self._kept = max(count, self._kept // 2)
+        self._size = int(sizes[count])
+        self._cost, self.declined = float(alone[self._size]), count == 0
         # Chances fall along paths, so the parents of the likeliest nodes are among them.
-        kept = tree if count == len(tree) else tree.subtree(np.sort(order[:count]))
-        return kept, int(sizes[count])
+        return tree if count == len(tree) else tree.subtree(np.sort(order[:count]))
 
     def _cost_of_replay(
         self, alone: Costs, likeliest: npt.NDArray[np.float32], replayed: int
