@@ -196,11 +196,29 @@ def point_to_live(places, live):
 
 @part
 def find_again_near_anchor(place, recent):
-    """Move a place without a match to one near the anchor."""
-    if place[NEXT] < 0 and place[ANCHOR] >= 0:
-        end, match = find_longest_match_near_anchor(place, place[ANCHOR], recent)
-        if match:
-            place[NEXT], place[MATCH], place[NEAR] = end, match, 1
+    """Move a place without a match to the end of the longest match near the anchor.
+
+    Ties go to the nearest, then to the one ahead.
+    """
+    last = np.int64(recent[0])
+    if place[NEXT] >= 0 or place[ANCHOR] < 0 or last < 0 or last >= place[VOCABULARY]:
+        return
+    anchor, near = place[ANCHOR], MAX_DISTANCE_BY_MATCH
+    best, longest, nearest = anchor, np.int64(0), np.int64(0)
+    first = max(anchor - MAX_BEFORE_ANCHOR, np.int64(1))
+    behind = min(anchor + near[-1] + 1, place[SIZE])  # ends before it have a next token
+    for end in range(first, behind):
+        if token_at(place, end - 1) != last:  # most ends stop here, so the loop is fast
+            continue
+        match = match_before(place, end, recent, NEAR_MATCH)
+        away = abs(end - anchor)
+        rank = 2 * away - (end > anchor)  # 0, 1, -1, 2, -2, ... from the anchor
+        if away <= near[min(match, len(near) - 1)] and (
+            match > longest or (match == longest and rank < nearest)
+        ):
+            best, longest, nearest = end, match, rank
+    if longest:
+        place[NEXT], place[MATCH], place[NEAR] = best, longest, 1
 
 
 @part
@@ -218,31 +236,6 @@ def choose_near_or_longest(place, table, longest, recent):
     place[NEAR] = 0
     if place[MATCH] >= ANCHOR_MATCH:
         place[ANCHOR], place[LOST] = place[NEXT], 0
-
-
-@part
-def find_longest_match_near_anchor(shard, anchor, recent):
-    """Return the end and length of the longest match near a text position; length 0 if none.
-
-    Ties go to the nearest, then to the one ahead.
-    """
-    best, longest, nearest, near = anchor, np.int64(0), np.int64(0), MAX_DISTANCE_BY_MATCH
-    last = np.int64(recent[0])
-    if last < 0 or last >= shard[VOCABULARY]:
-        return best, longest
-    first = max(anchor - MAX_BEFORE_ANCHOR, np.int64(1))
-    behind = min(anchor + near[-1] + 1, shard[SIZE])  # ends before it have a next token
-    for end in range(first, behind):
-        if token_at(shard, end - 1) != last:  # most ends stop here, so the loop is fast
-            continue
-        match = match_before(shard, end, recent, NEAR_MATCH)
-        away = abs(end - anchor)
-        rank = 2 * away - (end > anchor)  # 0, 1, -1, 2, -2, ... from the anchor
-        if away <= near[min(match, len(near) - 1)] and (
-            match > longest or (match == longest and rank < nearest)
-        ):
-            best, longest, nearest = end, match, rank
-    return best, longest
 
 
 @part
