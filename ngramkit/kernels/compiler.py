@@ -150,7 +150,7 @@ class CodeCache(NullCache):
         Initialises only numba's memory manager: the typing tables import scipy and all extensions.
         """
         rtsys.initialize(target_context)
-        path = self._path(sig, target_context.codegen())
+        path = self._path_by_cache_key(sig, target_context.codegen())
         if path is None:
             return None
         try:
@@ -162,7 +162,7 @@ class CodeCache(NullCache):
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        path = self._path(sig, data.codegen)
+        path = self._path_by_cache_key(sig, data.codegen)
         if path is None or data.lifted or data.library.has_dynamic_globals:
             return
         with contextlib.suppress(OSError):
@@ -177,7 +177,7 @@ class CodeCache(NullCache):
                 Path(partial).unlink(missing_ok=True)
                 raise
 
-    def _path(self, sig: Any, codegen: Any) -> Path | None:
+    def _path_by_cache_key(self, sig: Any, codegen: Any) -> Path | None:
         place = machine_code_folder()
         key = self._name, self._code, self._options, str(sig), codegen.magic_tuple(), _VERSIONS
         digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]

@@ -51,7 +51,7 @@ TOTAL = 0
 MEMO_ROWS = 1 << 17
 PAIRS_BYTES = 1 << 25  # bytes of memoized intervals, at most
 # Divisor of the sample size by order: longer contexts recur less often.
-SAMPLE_DIVISOR = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)
+SAMPLE_SIZE_DIVISOR = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)
 
 # Columns of Frozen.where: five addresses, three item sizes, two lengths of n-grams, two of arrays.
 LEADERS, LEADER_COUNTS, OFFSETS, FOLLOWERS, FOLLOWER_COUNTS = range(5)
@@ -496,7 +496,7 @@ def _count_memoized_sample(corpus, order, width, intervals, recent, into, sample
     if memo.keys[slot] != key:
         begin_row(memo, slot, key, np.float32(width))
         _sample_evenly(
-            corpus, intervals[order], order, width, sample // SAMPLE_DIVISOR[order], slot, into
+            corpus, intervals[order], order, width, sample // SAMPLE_SIZE_DIVISOR[order], slot, into
         )
     recall_successors(memo, slot, into, level)
 

@@ -16,7 +16,7 @@ model's probability q, and the rest is cut, unless the text was sampled:
     p'(t) = raised(t) / (sum over t of raised(t) + UNLISTED_WEIGHT * (1 - sum over t of p(t)))
     raised(t) = p(t) * product over evidence of max(q(t) / MIN_PROBABILITY, 1) ^ weight
 
-SHARPENING and UNLISTED_WEIGHT were fitted on SmolLM2's records, see research/drafting.md.
+SHARPENING_WEIGHTS and UNLISTED_WEIGHT were fitted on SmolLM2's records, see research/drafting.md.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SIBLINGS, SKIP_GRAM = ORDERS + 1, ORDERS + 2
 FIRST_TRUST = (0.1, 0.3, 0.5, 0.7, 0.4, 0.4)
 KEPT_CANDIDATES = 16  # candidates kept per context, at most
 # Weights in `sharpen`: of the last token, the last two, the skip-gram, siblings, recent top-k.
-SHARPENING = (0.07, 0.04, 0.06, 0.03, 0.06)
+SHARPENING_WEIGHTS = (0.07, 0.04, 0.06, 0.03, 0.06)
 # Columns of `where`: two addresses, an item size, two lengths.
 NEXT_TOKENS, LOG_PROBS, ID_BYTES, ROWS, K = range(5)
 
@@ -387,13 +387,18 @@ def sharpen(evidence, recent, into, p):
     for order in range(1, 3):
         if recent[order - 1] >= 0:
             _raise_by_context(
-                evidence, hash_recent(recent, order), np.float32(SHARPENING[order - 1]), into
+                evidence,
+                hash_recent(recent, order),
+                np.float32(SHARPENING_WEIGHTS[order - 1]),
+                into,
             )
     if recent[SKIP_GRAM_LENGTH - 1] >= 0:
-        _raise_by_context(evidence, hash_skip_gram(recent), np.float32(SHARPENING[2]), into)
+        _raise_by_context(evidence, hash_skip_gram(recent), np.float32(SHARPENING_WEIGHTS[2]), into)
     if follows_siblings(siblings, recent):
-        raise_listed(siblings.tokens, siblings.beyond, np.float32(SHARPENING[3]), into, raises)
-    raise_recent_top_k(evidence.recent_top_k, np.float32(SHARPENING[4]), into, raises)
+        raise_listed(
+            siblings.tokens, siblings.beyond, np.float32(SHARPENING_WEIGHTS[3]), into, raises
+        )
+    raise_recent_top_k(evidence.recent_top_k, np.float32(SHARPENING_WEIGHTS[4]), into, raises)
     apply_raises(into, p, raises)
 
 
