@@ -279,12 +279,12 @@ def _build_from_corpus(
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
     from ngramkit.builders.prune_by_worth import prune_artifact
-    from ngramkit.builders.tokens import default_store_path, tokenize, tokens_plan
+    from ngramkit.builders.tokens import existing_or_default_store_path, tokenize, tokens_plan
 
     parameters = dict(resolved.recipe.parameters)
     eos = parameters.pop("eos")
     plan = tokens_plan(corpus, resolved.tokenizer, eos=eos)
-    tokens = default_store_path(resolved.recipe.model, plan, root)
+    tokens = existing_or_default_store_path(resolved.recipe.model, plan, root)
     reporter = options["reporter"]
     store = tokenize(corpus, resolved.tokenizer, tokens, eos=eos, **running, reporter=reporter)
     make: Any = build_datastore if resolved.recipe.kind == "datastore" else build_frozen

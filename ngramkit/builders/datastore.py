@@ -32,7 +32,7 @@ from ngramkit.builders.tasks import (
 from ngramkit.builders.tokens import (
     PlannedStore,
     TokenSource,
-    default_artifact_path,
+    existing_or_default_artifact_path,
     parse_memory,
     token_store,
 )
@@ -113,7 +113,7 @@ def build_datastore(
             plans = possible_plans(planned.build, size, shard_tokens, memory, workers)
             return there.build in map(build_id, plans)
 
-        place = out or default_artifact_path(planned, Datastore.kind)
+        place = out or existing_or_default_artifact_path(planned, Datastore.kind)
         require_same_or_force(place, Datastore.kind, is_same, force=force)
 
     with (
@@ -135,7 +135,7 @@ def build_datastore(
             recipe=recipe,
             private=store.manifest.private,
         )
-        place = out or default_artifact_path(store, Datastore.kind)
+        place = out or existing_or_default_artifact_path(store, Datastore.kind)
         return build_at(build, place, reporter=reporter, force=force)
 
 

@@ -33,7 +33,7 @@ from ngramkit.builders.tasks import (
 from ngramkit.builders.tokens import (
     PlannedStore,
     TokenSource,
-    default_artifact_path,
+    existing_or_default_artifact_path,
     parse_memory,
     token_store,
 )
@@ -128,7 +128,7 @@ def build_frozen(
         def is_same(there: Manifest) -> bool:
             return there.parameters == table._asdict() and planned.is_source_of(there)
 
-        place = out or default_artifact_path(planned, FrozenTable.kind)
+        place = out or existing_or_default_artifact_path(planned, FrozenTable.kind)
         require_same_or_force(place, FrozenTable.kind, is_same, force=force)
 
     with (
@@ -164,7 +164,7 @@ def build_frozen(
             recipe=recipe,
             private=store.manifest.private,
         )
-        place = out or default_artifact_path(store, FrozenTable.kind)
+        place = out or existing_or_default_artifact_path(store, FrozenTable.kind)
         return build_at(build, place, reporter=reporter, force=force)
 
 
@@ -251,14 +251,14 @@ def count_group(
     from ngramkit.builders.windows import Windows
 
     windows = Windows(TokenStore.open(require_shared(Path(store))), table.length, memory, 1)
-    piece = join_and_drop_rare(count_pieces(windows, table, group=group), table)
+    piece = join_pieces(count_pieces(windows, table, group=group), table)
     assert piece is not None
     return write_piece(folder, name, piece, table.leaders)
 
 
 def whole_table(pieces: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece:
     """Join pieces and keep the most frequent leaders, or raise InputError."""
-    piece = join_and_drop_rare(pieces, table)
+    piece = join_pieces(pieces, table)
     if piece is None:
         raise InputError(
             f"cannot build a frozen table: no document has {table.length} tokens",
@@ -267,7 +267,7 @@ def whole_table(pieces: Iterable[LeaderPiece], table: FrozenParameters) -> Leade
     return piece.keep(mark_most_frequent_leaders(piece.counts, table.leaders))
 
 
-def join_and_drop_rare(parts: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece | None:
+def join_pieces(parts: Iterable[LeaderPiece], table: FrozenParameters) -> LeaderPiece | None:
     """Join pieces in order, or return None; leaders too rare to be kept may be dropped."""
     pieces: list[LeaderPiece] = []
     leaders = 0

@@ -30,7 +30,7 @@ from ngramkit.corpus.deduplication import NOTED_AS, Deduplicated
 from ngramkit.corpus.document import Position
 from ngramkit.corpus.encoding import EncodedBatch, encode_documents, eos_after_documents, use_cores
 from ngramkit.corpus.gigatoken import open_encoder
-from ngramkit.corpus.naming import default_places, planned_corpus
+from ngramkit.corpus.naming import default_artifact_paths, planned_corpus
 from ngramkit.corpus.open import (
     AnyCorpus,
     CorpusOptions,
@@ -120,7 +120,7 @@ def tokenize(
         opened, tokenizer = _open_corpus_and_tokenizer(corpus, text, model, reporter)
         plan = tokens_plan(opened, tokenizer, eos=eos, shard_tokens=shard_tokens)
         build = _token_build(opened, tokenizer, plan, runner, reporter, workers)
-        place = out or default_store_path(tokenizer.record.id, plan)
+        place = out or existing_or_default_store_path(tokenizer.record.id, plan)
         return build_at(build, place, reporter=reporter, force=force)
 
 
@@ -187,7 +187,7 @@ def token_store(
         return
     corpus, tokenizer = _open_corpus_and_tokenizer(source, options, model, reporter)
     plan = tokens_plan(corpus, tokenizer, eos=eos)
-    path = default_store_path(tokenizer.record.id, plan)
+    path = existing_or_default_store_path(tokenizer.record.id, plan)
     if not already_built(path, plan):
         require_place(PlannedStore(plan["corpus"], tokenizer.record, build_id(plan)))
     store = _token_build(corpus, tokenizer, plan, executor, reporter).at(path, reporter=reporter)
@@ -214,21 +214,23 @@ def tokens_plan(
     }
 
 
-def default_store_path(model: str, plan: Mapping[str, Any], folder: Path = ARTIFACTS) -> Path:
+def existing_or_default_store_path(
+    model: str, plan: Mapping[str, Any], folder: Path = ARTIFACTS
+) -> Path:
     """Return `folder`/CORPUS-SELECTION-MODEL-tokens-XXXXXXXX, with the digits of the plan."""
     parts = (model, "tokens", build_id(plan)[:8])
-    places = default_places(plan["corpus"], *parts, folder=folder)
+    places = default_artifact_paths(plan["corpus"], *parts, folder=folder)
     kept = (path for path in places if already_built(path, plan) or in_progress(path, plan))
     return next(kept, places[0])
 
 
-def default_artifact_path(store: TokenStore | PlannedStore, kind: str) -> Path:
+def existing_or_default_artifact_path(store: TokenStore | PlannedStore, kind: str) -> Path:
     """Return artifacts/CORPUS-SELECTION-MODEL-KIND."""
     otherwise = "corpus"
     if isinstance(store, TokenStore):
         otherwise, manifest = store.path.name, store.manifest
         store = PlannedStore(planned_corpus(manifest.corpus), store.tokenizer, manifest.build)
-    places = default_places(store.corpus, store.tokenizer.id, kind, otherwise=otherwise)
+    places = default_artifact_paths(store.corpus, store.tokenizer.id, kind, otherwise=otherwise)
     for path in places:
         found = manifest_at(path)
         if found is not None and store.is_source_of(found):

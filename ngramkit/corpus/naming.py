@@ -12,7 +12,7 @@ from ngramkit.formats.outputs import ARTIFACTS, default_place, short_name
 COUNTED = ("licenses", "left_out", "bad_records")  # facts of a record known after reading the text
 
 
-def default_places(
+def default_artifact_paths(
     record: Mapping[str, Any], *parts: str, otherwise: str = "corpus", folder: Path = ARTIFACTS
 ) -> list[Path]:
     """Return `folder`/CORPUS-SELECTION-PART-..., and its name in 0.2.0, without the selection."""
