@@ -31,9 +31,9 @@ from ngramkit.evaluate.result_tables import Table
 from ngramkit.formats.outputs import partial_of, remove_entries, require_fit_for_output
 from ngramkit.formats.replacing import (
     claim_output,
+    exchange_or_rename_twice,
     exists_error,
     path_of_replaced,
-    rename_into_place,
     replace_text,
     require_writable,
     sync_folder,
@@ -101,7 +101,7 @@ def replace_folder(
         try:
             write_folder(partial, contents, provenance)
             require_replaceable_results(folder, force=force)
-            old = rename_into_place(partial, folder)
+            old = exchange_or_rename_twice(partial, folder)
         except BaseException:
             _remove_results(partial)
             raise

@@ -28,13 +28,13 @@ LOG = logging.getLogger("ngramkit")
 
 def is_proven(checksum: str, files: Mapping[str, Identity] | None = None) -> bool:
     """Return whether an artifact's values, or a copy's files, were checked before."""
-    return PROOFS.get(_proof_name(checksum, files)) is not None
+    return PROOFS.get(_name_by_checksums_and_version(checksum, files)) is not None
 
 
 def write_proof(checksum: str, files: Mapping[str, Identity]) -> None:
-    names = [_proof_name(checksum)]
+    names = [_name_by_checksums_and_version(checksum)]
     if all(time.time_ns() - file[-1] >= TICK_NS for file in files.values()):
-        names.append(_proof_name(checksum, files))
+        names.append(_name_by_checksums_and_version(checksum, files))
     if not all(PROOFS.put(name, "") for name in names):
         _warn_once()
 
@@ -48,7 +48,9 @@ def write_proof_of_own_files(folder: Path, manifest: Manifest) -> None:
         )
 
 
-def _proof_name(checksum: str, files: Mapping[str, Identity] | None = None) -> str:
+def _name_by_checksums_and_version(
+    checksum: str, files: Mapping[str, Identity] | None = None
+) -> str:
     if files is not None:
         checksum += "-" + hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
     return f"{checksum}-{CHECKS_VERSION}"

@@ -98,7 +98,7 @@ class Replacement:
                 sync_file(entry)
         self._require_replaceable()
         self.keep = False
-        old = rename_into_place(self.partial, self.path)
+        old = exchange_or_rename_twice(self.partial, self.path)
         if names is not None:  # nobody can write to `partial` now
             _keep_only(self.path, names)
         sync_folder(self.path.parent)
@@ -350,7 +350,7 @@ def exchange_names(one: Path, other: Path) -> bool:
     raise OSError(code, os.strerror(code), str(one), None, str(other))
 
 
-def rename_into_place(new: Path, path: Path) -> Path | None:
+def exchange_or_rename_twice(new: Path, path: Path) -> Path | None:
     """Rename `new` to `path`; return the new name of the old one, or None."""
     if not path.exists():
         new.rename(path)
