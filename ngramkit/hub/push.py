@@ -133,7 +133,7 @@ def push(
         elif kind == "model":
             uploads = export_uploads(path, artifact, name, reporter)
         else:
-            languages = languages or _known_languages(remote.api, there, manifest.corpus)
+            languages = languages or _default_languages(remote.api, there, manifest.corpus)
             uploads = artifact_uploads(artifact, name, languages, reporter)
         send = [upload for upload in uploads if not upload.is_there(files.get(upload.name))]
         stale = sorted(
@@ -236,28 +236,28 @@ def _checked_languages(given: str | Sequence[str]) -> list[str]:
     return list(codes)
 
 
-def _known_languages(api: Any, there: Repository | None, corpus: dict[str, Any]) -> list[str]:
+def _default_languages(api: Any, there: Repository | None, corpus: dict[str, Any]) -> list[str]:
     """Return the languages on the repository's card, else those of the source datasets.
 
     A dataset of several languages says nothing of a part of it.
     """
     from huggingface_hub.errors import HfHubHTTPError
 
-    if there is not None and (written := _languages_of(there.info())):
+    if there is not None and (written := _languages_on_card(there.info())):
         return written
     known: list[str] = []
     for part in corpora_of(corpus):
         dataset, found = part.get("dataset"), []
         if is_hub_id(dataset):
             with suppress(HfHubHTTPError):
-                found = _languages_of(api.dataset_info(dataset))
+                found = _languages_on_card(api.dataset_info(dataset))
         if len(found) != 1:
             return []
         known += found
     return sorted(set(known))
 
 
-def _languages_of(info: Any) -> list[str]:
+def _languages_on_card(info: Any) -> list[str]:
     written = (info.card_data or {}).get("language")
     codes = [written] if isinstance(written, str) else written or []
     return [code for code in codes if isinstance(code, str) and LANGUAGE.fullmatch(code)]
