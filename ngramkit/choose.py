@@ -232,7 +232,7 @@ def _tokenizer_record(given: Any) -> TokenizerRecord:
     if given is None or isinstance(given, str | Path):
         from ngramkit.corpus.tokenizer import load_tokenizer
 
-        given = load_tokenizer(chosen_model(None if given is None else str(given)).name)
+        given = load_tokenizer(chosen_model(given).name)
     return record_of(getattr(given, "tokenizer", given))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown
-from ngramkit.basics.progress import Reporter
+from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.untrusted import parse_json, read_plain
 
@@ -185,22 +185,18 @@ def as_name(model: object) -> str:
     return str(model)
 
 
-def chosen_model(name: str | Path | None = None) -> ChosenModel:
-    """Return `name`, else NGRAMKIT_MODEL, else the default of `use`, else "demo"."""
+def chosen_model(name: str | Path | None = None, reporter: Reporter = SILENT) -> ChosenModel:
+    """Return `name`, else report and return NGRAMKIT_MODEL, the default of `use`, or "demo"."""
     if name is not None:
         return ChosenModel(as_name(name), "")
     if variable := os.environ.get(MODEL_VARIABLE):
-        return ChosenModel(variable, MODEL_VARIABLE)
-    if setting := read_settings().get("model"):
-        return ChosenModel(setting, "chosen with: ngramkit use")
-    return ChosenModel(DEFAULT_MODEL, "default")
-
-
-def named_model(name: str | Path | None, reporter: Reporter) -> ModelRef:
-    chosen = chosen_model(name)
-    if chosen.why:
-        reporter.note(f"model: {chosen.name} ({chosen.why})")
-    return ModelRef.of(chosen.name)
+        chosen = ChosenModel(variable, MODEL_VARIABLE)
+    elif setting := read_settings().get("model"):
+        chosen = ChosenModel(setting, "chosen with: ngramkit use")
+    else:
+        chosen = ChosenModel(DEFAULT_MODEL, "default")
+    reporter.note(f"model: {chosen.name} ({chosen.why})")
+    return chosen
 
 
 def use(model: str | Path | None = None, *, unset: bool = False) -> ChosenModel:

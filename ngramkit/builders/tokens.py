@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.machine import parse_size
-from ngramkit.basics.models import named_model
+from ngramkit.basics.models import chosen_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import counted
@@ -140,12 +140,11 @@ def _open_corpus_and_tokenizer(
             )
     elif isinstance(corpus, str | Path):
         corpus = open_with(corpus, options, reporter)
-    tokenizer = model
-    if not isinstance(tokenizer, TextTokenizer):
-        tokenizer = load_tokenizer(named_model(None, reporter) if tokenizer is None else tokenizer)
+    if not isinstance(model, TextTokenizer):
+        model = load_tokenizer(chosen_model(model, reporter).name)
     if not isinstance(corpus, AnyCorpus):
         corpus = open_with(corpus, options, reporter)
-    return corpus, tokenizer
+    return corpus, model
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.basics.models import ModelRef, named_model
+from ngramkit.basics.models import ModelRef, chosen_model
 from ngramkit.budget.model_files import read_facts
 from ngramkit.choose import DrafterChoice, choose_from_sources
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
@@ -71,7 +71,7 @@ def open_pending_model(options: DecodeOptions) -> PendingModel:
     given: Any = options.model
     if hasattr(given, "tokenizer"):  # a LanguageModel
         return PendingModel(options, given.name, given.tokenizer, given.context, given)
-    ref = named_model(given, options.reporter)
+    ref = ModelRef.of(chosen_model(given, options.reporter).name)
     facts = read_facts(ref)
     if options.specache is not None and facts.layers is not None:
         options.specache.of_layers(facts.layers)

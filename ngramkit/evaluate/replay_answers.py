@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.errors import UsageError, require_between, require_list
-from ngramkit.basics.models import named_model
+from ngramkit.basics.models import chosen_model
 from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
@@ -71,7 +71,7 @@ def read_answers(
     tokenizer: Any = model
     ready = (TextTokenizer, TokenizerRecord) if given else (TextTokenizer,)  # Records have ids
     if not isinstance(model, ready):
-        tokenizer = load_tokenizer(named_model(tokenizer, reporter))
+        tokenizer = load_tokenizer(chosen_model(tokenizer, reporter).name)
     if given:
         return tokenizer, _with_turns(given, record_of(tokenizer).vocabulary), None
     records, form = read_records(

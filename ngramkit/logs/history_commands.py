@@ -18,7 +18,7 @@ from ngramkit.basics.errors import (
     require_list,
     require_texts,
 )
-from ngramkit.basics.models import named_model
+from ngramkit.basics.models import chosen_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
@@ -150,7 +150,7 @@ def history_import(
     require_no_other(Path(out))
     if model is None and (Path(out) / MANIFEST_FILE).exists():
         model = History.open(out).tokenizer.id
-    tokenizer = load_tokenizer(named_model(model, reporter))
+    tokenizer = load_tokenizer(chosen_model(model, reporter).name)
     encode = RequestTokenizer(tokenizer, template, reporter, prompts=prompts)
     newest: NewestItems[tuple[TokenArray, int]] = NewestItems(tokens)
     total = 0
