@@ -16,7 +16,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -114,17 +114,14 @@ def make_plain(layer: nn.Linear) -> None:
         del state[name]
 
 
-def pack_linears(model: nn.Module) -> int:
-    """Pack the model's linear layers in place where that is faster; return their number."""
+def pack_linears(model: nn.Module, parts: Iterable[nn.Module] | None = None) -> int:
+    """Pack the linear layers among `parts` (default: all) where that is faster; count them."""
     onednn: Any = torch.backends.mkldnn
     if not (onednn.is_available() and onednn.enabled):
         LOG.info("weights are not packed: this torch has no oneDNN")
         return 0
-    layers = [part for part in model.modules() if _can_be_packed(part)]
-    return _pack_layers(model, layers)  # type: ignore[arg-type]
-
-
-def _pack_layers(model: nn.Module, layers: Sequence[nn.Linear]) -> int:
+    parts = model.modules() if parts is None else parts
+    layers: list[Any] = [part for part in parts if _can_be_packed(part)]
     held = _PACKINGS.setdefault(model, _Packing()).layers
     owners = _count_owners(model)
     shapes: dict[tuple[Any, ...], list[nn.Linear]] = {}
@@ -195,7 +192,7 @@ def _pack_again(model: nn.Module, layers: dict[nn.Linear, None]) -> None:
         if owners[id(layer.weight)] > 1 or (alone is not None and _reference_counts(layer) == alone)
     ]
     if free:
-        _pack_layers(model, [layer for layer in free if _can_be_packed(layer)])
+        pack_linears(model, free)
     for layer in free:
         if not isinstance(layer, PackedLinear):
             del layers[layer]

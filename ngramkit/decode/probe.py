@@ -61,25 +61,19 @@ _PROBED: WeakKeyDictionary[Any, dict[str, bool]] = WeakKeyDictionary()
 
 def is_verifier_exact(model: Any, kind: Kind) -> bool:
     """Return whether drafts verified by `kind` get the model's own logits; probe it once."""
-    if not is_probed(model, kind):
-        fits = agrees_with_generate(model, kind)
-        _PROBED[model][kind.__name__] = fits
-        key = _record_name(model, kind) if fits else None
-        where = "on disk" if key and PROBE_CACHE.put(key, "fits\n") else "in this process"
-        LOG.info(
-            "%s: probed %s, which %s; cached %s", model.config.model_type, kind.__name__,
-            "fits" if fits else "does not fit", where,
-        )  # fmt: skip
-    return _PROBED[model][kind.__name__]
-
-
-def is_probed(model: Any, kind: Kind) -> bool:
-    known = _PROBED.setdefault(model, {})
-    if kind.__name__ not in known:
+    known, name = _PROBED.setdefault(model, {}), kind.__name__
+    if name not in known:
         key = _record_name(model, kind)
         if key is not None and PROBE_CACHE.get(key) is not None:
-            known[kind.__name__] = True
-    return kind.__name__ in known
+            known[name] = True
+            return True
+        known[name] = agrees_with_generate(model, kind)
+        is_kept = known[name] and key is not None and PROBE_CACHE.put(key, "fits\n")
+        LOG.info(
+            "%s: probed %s, which %s; cached %s", model.config.model_type, name,
+            "fits" if known[name] else "does not fit", "on disk" if is_kept else "in this process",
+        )  # fmt: skip
+    return known[name]
 
 
 # The record on disk.

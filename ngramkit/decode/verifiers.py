@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from typing import Any
+from weakref import WeakSet
 
 import torch
 import transformers
@@ -15,7 +16,7 @@ from ngramkit.decode.cache import InPlaceCache, is_recurrent
 from ngramkit.decode.length_limits import LengthLimitVerifier, rope_limits
 from ngramkit.decode.load import context_of
 from ngramkit.decode.options import require_mode
-from ngramkit.decode.probe import is_probed, is_verifier_exact
+from ngramkit.decode.probe import is_verifier_exact
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 
@@ -24,6 +25,7 @@ VERIFIERS: dict[str, type[TreeVerifier | BatchVerifier]] = {
     "batch": BatchVerifier,
     "chain": ChainVerifier,
 }
+_WARNED_OF_ROWS: WeakSet[Any] = WeakSet()  # models
 
 
 def open_verifier(model: Any, mode: str, *, room: int) -> ResumableVerifier:
@@ -53,12 +55,12 @@ def choose_verify_mode(model: Any, mode: str | None = None) -> str:
         if not is_verifier_exact(model, ChainVerifier if recurrent else BatchVerifier):
             raise _takes_no_drafts(model.config.model_type)
         return "batch" if mode == "batch" else "chain"
-    first = not is_probed(model, TreeVerifier)
     if is_verifier_exact(model, TreeVerifier):
         return "tree"
     if not is_verifier_exact(model, BatchVerifier):
         raise _takes_no_drafts(model.config.model_type)
-    if first:
+    if model not in _WARNED_OF_ROWS:
+        _WARNED_OF_ROWS.add(model)
         logging.getLogger("ngramkit").warning(
             "%s cannot verify a draft as a tree; it is verified as rows, verify=batch",
             model.config.model_type,

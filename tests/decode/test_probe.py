@@ -16,7 +16,7 @@ from ngramkit.decode.probe import (
     FakeCache,
     agrees_with_generate,
     attention_windows,
-    is_probed,
+    is_verifier_exact,
 )
 from ngramkit.decode.verifiers import choose_verify_mode
 from ngramkit.decode.verify_rows import BatchVerifier
@@ -141,6 +141,13 @@ def counted(model):
     return calls
 
 
+def probes(model):
+    """Whether the model has to run, to know that it takes trees."""
+    calls = counted(model)
+    assert is_verifier_exact(model, TreeVerifier)
+    return bool(calls)
+
+
 def drafter(model, tokens):
     text = model.generate(PROMPT, max_new_tokens=tokens, **GREEDY)[0, PROMPT.shape[1] :]
     return NoisyOracle(text.tolist(), 60, 0)
@@ -162,17 +169,18 @@ def test_another_process_does_not_probe_again(checkpoint, cache, caplog):
 
 
 def test_only_the_same_model_run_in_the_same_way_is_known(checkpoint, cache):
-    choose_verify_mode(checkpoint())
-    assert is_probed(checkpoint(), TreeVerifier)
-    assert not is_probed(checkpoint(attn_implementation="eager"), TreeVerifier)
-    assert not is_probed(checkpoint(dtype=torch.bfloat16), TreeVerifier)
+    assert probes(checkpoint())
+    assert not probes(checkpoint())
+    assert probes(checkpoint(attn_implementation="eager"))
+    assert probes(checkpoint(dtype=torch.bfloat16))
     other = checkpoint()
     other.config.rope_theta = 77.0
-    assert not is_probed(other, TreeVerifier)
+    assert probes(other)
+    kept = len(list(cache.iterdir()))
     nameless = tiny_model("llama", vocab_size=60)
-    choose_verify_mode(nameless)
+    assert probes(nameless)
     gc.collect()
-    assert len(list(cache.iterdir())) == 1
+    assert len(list(cache.iterdir())) == kept == 4
 
 
 def test_a_model_that_was_patched_is_probed_anew(checkpoint, caplog):
@@ -194,7 +202,7 @@ def test_a_model_that_takes_no_tree_is_probed_by_each_process(cache):
 def test_what_others_may_write_is_not_believed(checkpoint, cache):
     choose_verify_mode(checkpoint())
     cache.chmod(0o777)
-    assert not is_probed(checkpoint(), TreeVerifier)
+    assert probes(checkpoint())
 
 
 def test_the_probe_s_own_tokens_may_be_the_padding_token():
