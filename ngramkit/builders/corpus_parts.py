@@ -38,7 +38,7 @@ from ngramkit.corpus.deduplication import (
     minhash_sketch,
     parse_sketch,
 )
-from ngramkit.corpus.document import Corpus, Document, Position
+from ngramkit.corpus.document import BEGINNING, Corpus, Counts, Document, Position
 from ngramkit.corpus.encoding import EncodedBatch, Encoder, encode_documents, use_cores
 from ngramkit.corpus.gigatoken import open_encoder
 from ngramkit.corpus.mixing import Mixture
@@ -52,12 +52,12 @@ TASK_MEMORY = BASE_MEMORY + (1 << 30)  # bytes of a task with a tokenizer and ba
 TOKENIZER = "tokenizer.safetensors"
 EVALUATION = "evaluation.safetensors"
 BATCH_DOCUMENTS = 4096  # documents read from a part at a time
-# Per document: ids, their number, an index of licences, and the bad records skipped before it.
+# Per document: ids, their number, an index of licences, and the Counts before it.
 PART: Layout = {
     "tokens": (("uint16", "uint32"), 1),
     "lengths": (("uint64",), 1),
     "licenses": (("uint32",), 1),
-    "bad": (("uint64",), 1),
+    "counts": (("uint64",), 2),
 }
 # The marks that decide which documents are kept.
 MARKS: Layout = {
@@ -99,7 +99,7 @@ def encode_parts(
 ) -> Iterator[EncodedBatch]:
     """Yield the documents after the first `skipped`; only their licences are set."""
     record = tokenizer.record
-    corpus.skipped.records, corpus.skipped.first = 0, ""
+    corpus.skipped.begin(BEGINNING)
     text = np.frombuffer(tokenizer.backend.to_str().encode(), np.uint8)
     stages.writer.write(TOKENIZER, {"json": text}, **{SCRATCH: record.fingerprint})
     file = str(Path(stages.folder) / TOKENIZER)
@@ -118,7 +118,7 @@ def encode_parts(
             encode_part,
             (part, encoding, marking),
             memory=TASK_MEMORY,
-            key=(number, part.first, part.limit, marking),
+            key=(number, part.first, part.limit, marking, *PART),
         )
         for number, part in enumerate(parts)
     ]
@@ -127,12 +127,13 @@ def encode_parts(
             facts = stages.facts(task.file)
             encoded = EncodedPart.read(stages.writer.partial / task.file, facts, marking)
             decided = yield from encoded.keep(deduplicator, skipped)
-            bad = facts["bad"]
-            if deduplicator.full:  # bad records after the last document do not count
-                bad = int(encoded.arrays["bad"][decided - 1])
-            if bad:
+            counts = Counts(*facts["counts"])
+            if deduplicator.full:  # what follows the last document does not count
+                counts = Counts(*encoded.arrays["counts"][decided - 1].tolist())
+            if counts.bad:
                 corpus.skipped.first = corpus.skipped.first or facts["first_bad"]
-            corpus.skipped.records += bad
+            before = corpus.skipped.counts
+            corpus.skipped.counts = Counts(*map(sum, zip(before, counts, strict=True)))
             if deduplicator.full:
                 return
 
@@ -248,7 +249,7 @@ def encode_part(
     lengths, dtype = [np.empty(0, np.int64)], token_dtype(encoding.vocabulary)
     licenses: dict[tuple[str, ...], int] = {}
     numbers: list[int] = []  # of each document's licences
-    bad: list[int] = []  # records before each document
+    counts: list[Counts] = []  # before each document
     with tempfile.TemporaryFile() as ids, tempfile.TemporaryFile() as sketches:
         marks = None if marking is None else _Marks(marking, sketches)
         for packed in encode_documents(documents, encoder, encoding.vocabulary, encoding.ending):
@@ -256,7 +257,7 @@ def encode_part(
             lengths.append(packed.lengths)
             for document in packed.documents:
                 numbers.append(licenses.setdefault(document.licenses, len(licenses)))
-                bad.append(document.end.bad)
+                counts.append(document.end.counts)
                 if marks is not None:
                     marks.add(document.text)
         tokens = _map_file(ids, dtype)
@@ -264,13 +265,13 @@ def encode_part(
             "tokens": tokens,
             "lengths": np.concatenate(lengths).astype(np.uint64),
             "licenses": np.array(numbers, np.uint32),
-            "bad": np.array(bad, np.uint64),
+            "counts": np.array(counts, np.uint64).reshape(-1, len(Counts._fields)),
             **({} if marks is None else marks.arrays()),
         }
         facts = {
             "tokens": len(tokens),
             "licenses": list(licenses),
-            "bad": corpus.skipped.records,
+            "counts": corpus.skipped.counts,
             "first_bad": corpus.skipped.first,
         }
         return write_file(folder, name, arrays, **facts)

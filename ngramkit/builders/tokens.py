@@ -26,7 +26,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import counted
 from ngramkit.builders.corpus_parts import encode_parts
 from ngramkit.builders.tasks import Executor, StageRunner, open_executor
-from ngramkit.corpus.deduplication import NOTED_AS, Deduplicated
+from ngramkit.corpus.deduplication import DUPLICATES, EVALUATION, Deduplicated
 from ngramkit.corpus.document import Position
 from ngramkit.corpus.encoding import EncodedBatch, encode_documents, eos_after_documents, use_cores
 from ngramkit.corpus.gigatoken import open_encoder
@@ -39,6 +39,7 @@ from ngramkit.corpus.open import (
     open_with,
     refuse_text_options,
 )
+from ngramkit.corpus.selection import OPTED_OUT, UNLICENSED
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.manifest import Manifest, build_id, is_private_corpus
@@ -58,6 +59,12 @@ from ngramkit.remote.publishing import build_at, manifest_at, require_out
 
 SHARD_TOKENS = 1 << 24
 SAVE_SECONDS = 5.0
+NOTED_AS = {
+    UNLICENSED: "their licences are not listed",
+    OPTED_OUT: "they opted out",
+    DUPLICATES: "duplicates",
+    EVALUATION: "they contain evaluation texts",
+}
 
 # A corpus, or the input of `open_corpus`.
 Text = AnyCorpus | Openable
@@ -280,10 +287,13 @@ def _token_build(
         facts = dict(plan["corpus"])
         if cutter.licenses:
             facts["licenses"] = dict(sorted(cutter.licenses.items()))
+        left_out = corpus.skipped.counts.left_out()
         if isinstance(corpus, Deduplicated):
-            facts["left_out"] = dict(corpus.left_out)
-            for what, number in corpus.left_out.items():
-                reporter.note(f"left out {counted(number, 'document')} ({NOTED_AS[what]})")
+            left_out |= corpus.left_out
+        if left_out or isinstance(corpus, Deduplicated):
+            facts["left_out"] = left_out
+        for what, number in left_out.items():
+            reporter.note(f"left out {counted(number, 'document')} ({NOTED_AS[what]})")
         if corpus.skipped.records:
             facts["bad_records"] = corpus.skipped.records
             bad = counted(corpus.skipped.records, "bad record")

@@ -31,7 +31,6 @@ PERMUTATIONS = 128
 MINHASH_SEED = 0
 DIGEST_BYTES = 16
 DUPLICATES, EVALUATION = "duplicates", "evaluation"
-NOTED_AS = {DUPLICATES: "duplicates", EVALUATION: "they contain evaluation texts"}
 
 
 def require_method(dedup: str | None) -> None:

@@ -26,10 +26,31 @@ class Row(NamedTuple):
     bad: str = ""  # the error of a skipped record, which has no texts
 
 
+class Counts(NamedTuple):
+    bad: int = 0  # records
+    unlicensed: int = 0  # documents, as below
+    opted_out: int = 0
+
+    def left_out(self) -> dict[str, int]:
+        """Return the documents by reason, without zeros."""
+        return {why: count for why, count in self._asdict().items() if count and why != "bad"}
+
+
 @dataclass
 class Skipped:
-    records: int = 0
-    first: str = ""  # the error of the first one
+    counts: Counts = field(default_factory=Counts)
+    first: str = ""  # the error of the first bad record
+
+    @property
+    def records(self) -> int:
+        return self.counts.bad
+
+    def begin(self, at: Position) -> None:
+        self.counts = at.counts
+        self.first = self.first if at.bad else ""
+
+    def add(self, what: str) -> None:
+        self.counts = self.counts._replace(**{what: getattr(self.counts, what) + 1})
 
 
 class DocumentSource:
@@ -93,7 +114,14 @@ class Position(NamedTuple):
     first: int = 0  # index of the row's first document in the corpus
     number: int = 0  # index of the next document in the corpus
     kept: int = 0  # documents yielded so far
-    bad: int = 0  # records skipped so far
+    # The fields of `Counts`, so far.
+    bad: int = 0
+    unlicensed: int = 0
+    opted_out: int = 0
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(self.bad, self.unlicensed, self.opted_out)
 
 
 BEGINNING = Position()
@@ -145,7 +173,7 @@ class Corpus:
         select, kept, number = self.selection, at.kept, at.first
         sampled, filtered = select.share != 1.0, bool(select.licenses or select.excluded)
         skipped = self.skipped
-        skipped.records, skipped.first = at.bad, ""
+        skipped.begin(at)
         if kept == select.limit:
             return
         for part in range(at.part, self.source.parts):
@@ -154,16 +182,20 @@ class Corpus:
             for row, (texts, licenses, repository, bad) in enumerate(rows, before):
                 first = number
                 if bad:
-                    skipped.records += 1
+                    skipped.add("bad")
                     skipped.first = skipped.first or bad
                 for text in texts:
                     if is_longer(text, self.max_document):
                         raise too_large(f"{self.id}, document {number}", self.max_document)
                     chosen = number >= at.number and not (sampled and not select.samples(number))
                     number += 1
-                    if chosen and not (filtered and not select.admits(text, licenses, repository)):
+                    if not chosen:
+                        continue
+                    if filtered and (why := select.why_left_out(text, licenses, repository)):
+                        skipped.add(why)
+                    else:
                         kept += 1
-                        end = Position(part, row, first, number, kept, skipped.records)
+                        end = Position(part, row, first, number, kept, *skipped.counts)
                         yield Document(text, licenses, repository, end)
                         if kept == select.limit:
                             return

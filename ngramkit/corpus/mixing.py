@@ -7,7 +7,7 @@ documents of the whole mixture.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,23 +78,21 @@ class Mixture(Composed):
     def documents(self, at: Position = BEGINNING) -> Iterator[Document]:
         """Yield documents; parts are numbered across corpora."""
         kept, before = at.kept, 0
-        self.skipped.records, self.skipped.first = at.bad, ""
+        self.skipped.begin(at)
         if kept == self.limit:
             return
         for corpus in self.corpora:
             part = at.part - before
             if part < corpus.source.parts:
-                begin = Position(kept=kept, bad=self.skipped.records)
-                for document in corpus.documents(begin if part < 0 else at._replace(part=part)):
+                begin = Position(0, 0, 0, 0, kept, *self.skipped.counts)
+                if part >= 0:
+                    begin = at._replace(part=part)
+                for document in replace(corpus, skipped=self.skipped).documents(begin):
                     end = document.end._replace(part=before + document.end.part)
                     yield document._replace(end=end)
                     kept += 1
                     if kept == self.limit:
-                        break
-                self.skipped.records = corpus.skipped.records
-                self.skipped.first = self.skipped.first or corpus.skipped.first
-                if kept == self.limit:
-                    return
+                        return
             before += corpus.source.parts
 
 

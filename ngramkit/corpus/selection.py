@@ -13,6 +13,7 @@ from ngramkit.basics.limits import SHA256
 from ngramkit.basics.untrusted import read_plain
 
 MAX_EXCLUSIONS_BYTES = 1 << 28  # about four million lines
+UNLICENSED, OPTED_OUT = "unlicensed", "opted_out"
 
 
 @dataclass(frozen=True)
@@ -52,15 +53,16 @@ class Selection:
         digest = hashlib.sha256(f"{self.seed}:{index}".encode()).digest()
         return int.from_bytes(digest[:8], "little") < self.share * 2**64
 
-    def admits(self, text: str, licenses: Iterable[str], repository: str) -> bool:
+    def why_left_out(self, text: str, licenses: Iterable[str], repository: str) -> str | None:
+        """Return UNLICENSED, OPTED_OUT, or None for a document that is kept."""
         if self.licenses:
             names = {licence.lower() for licence in licenses}
             if not names or not names <= self.licenses:
-                return False
+                return UNLICENSED
         if not self.excluded:
-            return True
+            return None
         digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-        return self.excluded.isdisjoint((repository.lower(), digest))
+        return None if self.excluded.isdisjoint((repository.lower(), digest)) else OPTED_OUT
 
     def record(self) -> dict[str, Any]:
         shares = {"sample": self.sample, "weight": self.weight}

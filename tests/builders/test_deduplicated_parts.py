@@ -24,6 +24,9 @@ OPTIONS = [
     {"exclude": True},
     {"exclude": True, "dedup": "exact", "limit": 20},
     {"dedup": "exact", "licenses": ["mit"]},
+    {"licenses": ["mit"]},
+    {"licenses": ["mit"], "limit": 7},
+    {"dedup": "exact", "licenses": ["mit"], "limit": 4},
     {"dedup": "minhash"},
     {"dedup": "minhash", "exclude": True, "limit": 25},
 ]

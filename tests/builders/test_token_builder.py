@@ -22,6 +22,8 @@ from ngramkit.corpus.encoding import EncodedBatch
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.artifact import verify_checksums_and_values
+from ngramkit.formats.card import artifact_card
+from ngramkit.formats.outputs import PROGRESS
 
 TEXTS = [f"def f{n}(x):\n    return x + {n}\n" * (n % 5) for n in range(60)]  # some are empty
 LICENSES = ["MIT", "Apache-2.0", "GPL-3.0"]
@@ -225,6 +227,35 @@ def stopped_half_way(cut):
         cut(self, few())
 
     return stopping
+
+
+def test_documents_left_out_are_counted_and_reported_also_by_a_resumed_build(
+    corpus, tmp_path, monkeypatch
+):
+    opted_out = hashlib.sha256(TEXTS[1].encode()).hexdigest()
+    (tmp_path / "opt-outs.txt").write_text(opted_out)
+    options = {"licenses": ["mit", "Apache-2.0"], "exclude": tmp_path / "opt-outs.txt"}
+    corpus = open_corpus(str(tmp_path / "*.jsonl"), **options)
+    monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(builder.ShardCutter, "cut", stopped_half_way(builder.ShardCutter.cut))
+        for name in ("store", "old"):
+            with pytest.raises(KeyboardInterrupt):
+                tokenize(corpus, "demo", tmp_path / name)
+    notes = Notes()
+    store = tokenize(corpus, "demo", tmp_path / "store", reporter=notes)
+    assert store.manifest.corpus["left_out"] == {"unlicensed": 20, "opted_out": 1}
+    assert "left out 20 documents (their licences are not listed)" in notes.notes
+    assert "left out 1 document (they opted out)" in notes.notes
+    card = artifact_card(store.manifest)
+    assert "left out: 20." in card
+    assert "left out: 1 (sha256" in card
+    progress = tmp_path / "old.partial" / PROGRESS  # version 0.2.0 saved no counts
+    written = progress.read_text()
+    progress.write_text(re.sub(r'"opted_out": \d+, |, "unlicensed": \d+', "", written))
+    assert "opted_out" in written
+    assert "opted_out" not in progress.read_text()
+    assert ids(tokenize(corpus, "demo", tmp_path / "old")) == ids(store)
 
 
 class Notes(Reporter):

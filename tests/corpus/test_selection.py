@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus.document import Corpus, DocumentSource, Row
-from ngramkit.corpus.selection import Selection, read_exclusions
+from ngramkit.corpus.selection import OPTED_OUT, UNLICENSED, Selection, read_exclusions
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Made(DocumentSource):
 
     def rows(self, part: int):
         for row, texts in enumerate(self.sizes[part]):
-            yield Row([f"{part}.{row}.{text}" for text in range(texts)])
+            licenses = (["mit", "gpl"][row % 2],)
+            yield Row([f"{part}.{row}.{text}" for text in range(texts)], licenses, f"a/{row % 3}")
 
 
 SIZES = st.lists(st.lists(st.integers(0, 3), max_size=5), max_size=4)
@@ -43,6 +44,19 @@ def test_reading_resumes_anywhere(sizes, sample, limit):
     for n, document in enumerate(whole, 1):
         assert document.end.kept == n
         assert list(corpus.documents(document.end)) == whole[n:]
+
+
+@given(SIZES, st.none() | st.integers(1, 4))
+def test_resumed_reading_counts_all_that_is_left_out(sizes, limit):
+    filters = {"licenses": frozenset({"mit"}), "excluded": frozenset({"a/2"})}
+    corpus = Corpus(Made(sizes), Selection(limit=limit, **filters))
+    whole = list(corpus.documents())
+    counts = corpus.skipped.counts
+    for document in whole:
+        list(corpus.documents(document.end))
+        assert corpus.skipped.counts == counts
+    if limit is None:
+        assert sum(counts) + len(whole) == sum(map(sum, sizes))
 
 
 @given(SIZES, st.integers(0, 5))
@@ -62,10 +76,10 @@ def test_a_sample_has_its_size_and_seeds_differ():
 
 def test_every_licence_must_be_listed():
     select = Selection(licenses=frozenset({"mit", "apache-2.0"}))
-    assert select.admits("", ["MIT"], "")
-    assert select.admits("", ["MIT", "Apache-2.0"], "")
-    assert not select.admits("", ["MIT", "GPL-3.0"], "")
-    assert not select.admits("", [], "")
+    assert select.why_left_out("", ["MIT"], "") is None
+    assert select.why_left_out("", ["MIT", "Apache-2.0"], "") is None
+    assert select.why_left_out("", ["MIT", "GPL-3.0"], "") == UNLICENSED
+    assert select.why_left_out("", [], "") == UNLICENSED
 
 
 def test_opt_outs_by_repository_and_by_digest(tmp_path):
@@ -74,9 +88,9 @@ def test_opt_outs_by_repository_and_by_digest(tmp_path):
     listed = f"Owner/Project\n\n{digest.upper()}  # a file\n"
     path.write_text(listed, encoding="utf-8-sig")
     select = Selection(excluded=read_exclusions(path))
-    assert not select.admits("x", (), "owner/project")
-    assert not select.admits("ä text", (), "other/project")
-    assert select.admits("x", (), "other/project")
+    assert select.why_left_out("x", (), "owner/project") == OPTED_OUT
+    assert select.why_left_out("ä text", (), "other/project") == OPTED_OUT
+    assert select.why_left_out("x", (), "other/project") is None
     assert Selection(excluded=frozenset({"a/b"})).record() != select.record()
 
 
