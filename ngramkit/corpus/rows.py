@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.agent_sessions.transcript import Copies
-from ngramkit.corpus.columns import Columns, choose_text_column, list_columns
+from ngramkit.corpus.columns import PREFERRED, Columns, choose_text_column, list_columns
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.json_records import is_null, value_at
 from ngramkit.corpus.turns import is_turn, written_text
@@ -82,6 +82,8 @@ class RowMaker:
         """Make a row, or raise KeyError without the column, TypeError without text."""
         column = self.column
         value = record[column] if column in record else value_at(record, column)
+        if isinstance(value, str) and column not in PREFERRED:
+            value = _parse_conversation(value)
         licenses = _texts_in(record, self.license_column)
         names = _texts_in(record, self.repository_column)
         return self.row_of(value, licenses, names[0] if names else "")
@@ -91,6 +93,18 @@ class RowMaker:
         if self.join_turns and len(texts) > 1:
             texts = ("\n\n".join(texts),)
         return Row(texts, licenses, repository)
+
+
+def _parse_conversation(text: str) -> Any:
+    """Return the conversation that is JSON in a text, else the text."""
+    if not text.lstrip().startswith("["):
+        return text
+    try:
+        value = parse_json(text, "", most_values=MAX_ROW_VALUES)
+    except InputError:
+        return text
+    first = next((turn for turn in value if not is_null(turn)), None)
+    return value if is_turn(first) else text
 
 
 def texts_of(value: Any) -> Sequence[str]:

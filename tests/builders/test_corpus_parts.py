@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -57,6 +59,16 @@ def test_a_large_parquet_file_is_several_parts(tmp_path, monkeypatch, options, t
     assert len(pieces) > 3
     assert (pieces[0].source.count() is None) == turns
     assert len(run.ran) > 3 or "limit" in options
+
+
+def test_rows_of_conversations_in_texts_are_not_counted_as_documents(tmp_path):
+    chats = [json.dumps([{"role": "user", "content": f"{n}"}] * (n % 3 + 1)) for n in range(30)]
+    for file in range(2):
+        pq.write_table(pa.table({"messages": chats}), tmp_path / f"{file}.parquet")
+    corpus = open_corpus(str(tmp_path / "*.parquet"), sample=0.5)
+    here = tokenize(corpus, "demo", tmp_path / "here")
+    there = tokenize(corpus, "demo", tmp_path / "there", executor=Elsewhere())
+    assert contents(there.path) == contents(here.path)
 
 
 def test_parts_behind_a_limit_are_not_read(texts, tmp_path):

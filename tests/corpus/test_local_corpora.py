@@ -224,6 +224,31 @@ def test_a_conversation_may_be_the_record_itself(tmp_path):
     assert joined.text == "Hi.\n\nHello!"
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "arrow", "held"])
+def test_a_conversation_may_be_json_in_a_text(tmp_path, kind):
+    cells = [json.dumps(CHAT), " " + json.dumps([None, *ASKED]), "plain", '["a", "b"]', "[1", "[]"]
+    path = tmp_path / f"a.{kind}"
+    if kind == "jsonl":
+        path.write_bytes(lines({"messages": cell} for cell in cells))
+    elif kind == "csv":
+        quoted = ('"' + cell.replace('"', '""') + '"\n' for cell in cells)
+        path.write_text("messages\n" + "".join(quoted))
+    elif kind == "parquet":
+        pq.write_table(pa.table({"messages": cells}), path)
+    elif kind == "arrow":
+        with pa.ipc.new_file(path, pa.schema({"messages": pa.string()})) as writer:
+            writer.write_table(pa.table({"messages": cells}))
+    corpus = open_corpus([{"messages": c} for c in cells] if kind == "held" else str(path))
+    read = [document.text for document in corpus.documents()]
+    assert read == ["Hi.", "Hello!", "", "Hi.", "Hello!", *cells[2:]]
+
+
+def test_json_in_a_column_of_plain_text_is_text(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines([{"content": json.dumps(CHAT)}]))
+    assert texts(path) == [json.dumps(CHAT)]
+
+
 def test_turns_without_text_and_in_parts(tmp_path):
     turns = [
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
