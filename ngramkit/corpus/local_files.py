@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -147,7 +148,11 @@ def _glob_files(path: Path, left_out: Counter[str]) -> Iterator[Path]:
     below = path.relative_to(path.anchor)
     fixed = len(list(takewhile(lambda part: not has_magic(part), below.parts)))
     names_hidden = is_hidden(Path(*below.parts[fixed:]))
-    for match in root.glob(str(below)):
+    # Before Python 3.13, pathlib finds only folders for a last ** and rejects it in names.
+    parts = [part if part == "**" else re.sub(r"\*+", "*", part) for part in below.parts]
+    if parts[-1:] == ["**"]:
+        parts.append("*")
+    for match in root.glob(str(Path(*parts))):
         if match.is_file():
             hidden = is_hidden(Path(*match.relative_to(root).parts[fixed:]))
             if hidden and not names_hidden:

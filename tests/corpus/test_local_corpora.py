@@ -135,6 +135,24 @@ def test_folders_and_globs_are_sorted(tmp_path):
     assert texts(tmp_path / "b/*.txt") == ["b/a.txt", "b/z.txt"]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("**", "abc"),
+        ("**/", "abc"),
+        ("b/**", "bc"),
+        ("**/**", "abc"),
+        ("*/**", "bc"),
+        ("**.txt", "a"),
+    ],
+)
+def test_any_place_of_two_stars(tmp_path, pattern, found):
+    (tmp_path / "b" / "c").mkdir(parents=True)
+    for path in ("a.txt", "b/b.txt", "b/c/c.txt"):
+        (tmp_path / path).write_text(path[-5])
+    assert texts(f"{tmp_path}/{pattern}") == list(found)
+
+
 def test_hidden_files_are_left_out_of_folders_and_globs_and_counted(tmp_path):
     for name in ("a.txt", ".git/b.txt", "__MACOSX/c.txt", "sub/._d.txt", "e.png", ".f/g.bin"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
