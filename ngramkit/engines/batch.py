@@ -302,35 +302,22 @@ class BatchDrafter:
         given: Given = asked.references if len(asked.references) else NO_REFERENCES
         refers = given is not session.references or (prompt is not None and len(given) > 0)
         begins = session.request is None or prompt is not None or refers
-        begin = 0
-        if refers:
-            begin = min(_prompt_length(session, row, asked), len(row))
+        answer = min(_prompt_length(session, row, asked), len(row)) if refers else len(row)
         if session.request is None:
-            past = self.source.past
-            if self.history is not None:
-                past = self.history.past(session.tenant)
-            count = begin if refers else len(written)
-            session.request = workspace.request(written[:count], past)
-            written = written[count:]
-        else:
-            if session.kept < session.request.size:
-                session.request.rewind(workspace, session.kept)
-                session.draft = None
-            if len(written) and session.draft is not None:
-                self._judge_draft(session, session.draft, written)
+            past = self.source.past if self.history is None else self.history.past(session.tenant)
+            session.request = workspace.request(written[:answer], past)
+            written = written[answer:]
+        elif session.kept < session.request.size:
+            session.request.rewind(workspace, session.kept)
+            session.draft = None
+        elif len(written) and session.draft is not None:
+            self._judge_draft(session, session.draft, written)
         if begins:
             session.pause = Pause(self.budget.account.credit)
         if prompt is not None:
             written = session.request.begin(workspace, prompt, written)
-        if refers:  # its text is read before its answer
-            request = session.request
-            again = request.tokens[begin:].copy()
-            request.rewind(workspace, begin)
-            more = max(begin - request.size, 0)
-            if more and len(written):
-                request.accept(workspace, written[:more])
-            request.refer(reference_texts(given))
-            written = np.concatenate([again, written[more:]])
+        if refers:
+            written = _refer_before_answer(session.request, workspace, given, answer, written)
             session.references = given
         session.drafting = not self.pause or session.pause.opens()
         lag += session.number % max(lag, 1)  # so that not all catch up in one step
@@ -442,6 +429,22 @@ def _prompt_length(session: Session, row: TokenArray, asked: Asked) -> int:
     new = len(row) - session.kept
     drafted = len(session.draft or ())
     return len(row) - (new if session.kept == session.size and new <= drafted + 1 else 1)
+
+
+def _refer_before_answer(
+    request: Any, workspace: Any, given: Given, answer: int, written: TokenArray
+) -> TokenArray:
+    """Draft from references, which are read before the answer, the tokens from `answer` on.
+
+    Returns the tokens to append: those of the answer, and `written` without the prompt's.
+    """
+    again = request.tokens[answer:].copy()
+    request.rewind(workspace, answer)
+    more = max(answer - request.size, 0)
+    if more and len(written):
+        request.accept(workspace, written[:more])
+    request.refer(reference_texts(given))
+    return np.concatenate([again, written[more:]])
 
 
 def _remember_session(history: GrowingHistory, session: Session) -> None:
