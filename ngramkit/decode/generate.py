@@ -19,7 +19,7 @@ from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.generate_rows import decode_rows
 from ngramkit.decode.generation import (
     EXACT_CACHES,
-    UNSUPPORTED,
+    SETTINGS_OF_OTHER_METHODS,
     ends_of,
     settings_not_default,
     stop_of,
@@ -247,8 +247,8 @@ def _pad_token(config: Any) -> torch.Tensor:
 
 
 # Options of a generation config, and the values that have no effect.
-PLAIN: Mapping[str, tuple[Any, ...]] = {
-    **UNSUPPORTED,
+REFUSED_OPTIONS: Mapping[str, tuple[Any, ...]] = {
+    **SETTINGS_OF_OTHER_METHODS,
     "prompt_lookup_num_tokens": (None,),
     "assistant_early_exit": (None,),
     "use_mtp": (None, False),
@@ -272,7 +272,7 @@ def refuse_unsupported(
     model: Any, input_ids: torch.Tensor, config: Any, inputs: Mapping[str, Any]
 ) -> None:
     require_causal(model.config.to_dict(), type(model).__name__)
-    for name, value in settings_not_default(config, PLAIN).items():
+    for name, value in settings_not_default(config, REFUSED_OPTIONS).items():
         raise _refusal(f"{name}={value}")
     if config.cache_implementation not in EXACT_CACHES:
         raise _refusal(f"cache_implementation={config.cache_implementation}", "that cache is lossy")

@@ -58,7 +58,7 @@ APPLIED_TO_SAMPLES: Mapping[str, tuple[Any, ...]] = {
     "eta_cutoff": (None, 0.0),
 }
 # Settings for decoding methods other than token by token.
-UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+SETTINGS_OF_OTHER_METHODS: Mapping[str, tuple[Any, ...]] = {
     "num_beams": (None, 1),
     "num_beam_groups": (None, 1),
     "penalty_alpha": (None, 0, 0.0),
@@ -66,7 +66,10 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "constraints": (None,),
     "force_words_ids": (None,),
 }
-REFUSED_SETTINGS: Mapping[str, tuple[Any, ...]] = {**UNSUPPORTED, "token_healing": (None, False)}
+REFUSED_SETTINGS: Mapping[str, tuple[Any, ...]] = {
+    **SETTINGS_OF_OTHER_METHODS,
+    "token_healing": (None, False),
+}
 EXACT_CACHES = (None, "dynamic", "static", "hybrid", "sliding_window", "offloaded")
 
 

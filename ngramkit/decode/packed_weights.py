@@ -148,11 +148,11 @@ def pack_linears(model: nn.Module, parts: Iterable[nn.Module] | None = None) -> 
                     _release_pages(address, size, mapped)
                     freed += size
                 if freed > MAX_FREED:
-                    _give_back()
+                    _return_freed_memory()
                     freed = 0
             if reason:
                 LOG.info("weights %s x %s in %s stay plain: %s", *shape[:3], reason)
-    _give_back()
+    _return_freed_memory()
     LOG.info("%d of %d linear layers packed", count, len(layers))
     return count
 
@@ -338,7 +338,7 @@ def _is_faster_packed(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> b
         partial(packed_product, packed=pack_weight(each.weight), bias=each.bias) for each in plain
     ]
     ratios = [*_parse_ratios(known), *ratios_of(plain, packed)][-KEPT_ROUNDS:]
-    gains = verdict_of_ratios(ratios)
+    gains = decide_by_median_ratio(ratios)
     if gains is None:
         PACKING_CACHE.put(key, " ".join(f"{ratio:.4f}" for ratio in ratios) + "\n")
         PACKING_DECISIONS[key] = median(ratios) <= MAX_RATIO_TO_PACK
@@ -373,7 +373,7 @@ def ratios_of(plain: Layers, packed: Layers) -> list[float]:
     return ratios
 
 
-def verdict_of_ratios(ratios: Sequence[float]) -> bool | None:
+def decide_by_median_ratio(ratios: Sequence[float]) -> bool | None:
     """Return whether packed layers are faster; None if undecided.
 
     The 95 % interval of the median must exclude MAX_RATIO_TO_PACK or, after KEPT_ROUNDS, be narrow.
@@ -419,7 +419,7 @@ def _release_pages(address: int, size: int, mapped: Sequence[tuple[int, int]]) -
         ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), pages, mmap.MADV_DONTNEED)
 
 
-def _give_back() -> None:
+def _return_freed_memory() -> None:
     """Return freed memory to the system: packed weights seldom fit where plain ones were."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

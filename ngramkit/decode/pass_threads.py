@@ -39,11 +39,11 @@ class PassThreads:
     def begin(self) -> None:
         self._usual = 0.0
         self.adapt()
-        self._give(self._used)
+        self._set_threads(self._used)
 
     def adapt(self, passing: float = 0.0) -> None:
         """Choose again if it is time; the latest pass took `passing` seconds."""
-        self._notice()
+        self._reset_if_changed_elsewhere()
         slow = passing > SLOW_PASS * self._usual > 0
         usual = DECAY_PER_PASS * self._usual + (1 - DECAY_PER_PASS) * passing
         self._usual = usual if self._usual else passing
@@ -52,15 +52,15 @@ class PassThreads:
             self._choose_fastest_count()
 
     def end(self) -> None:
-        self._notice()
-        self._give(self._most)
+        self._reset_if_changed_elsewhere()
+        self._set_threads(self._most)
 
-    def _notice(self) -> None:
+    def _reset_if_changed_elsewhere(self) -> None:
         if torch.get_num_threads() != self._set:
             self._most = self._used = self._set = torch.get_num_threads()
             self._usual = self._pause = 0.0
 
-    def _give(self, count: int) -> None:
+    def _set_threads(self, count: int) -> None:
         self._set = count
         torch.set_num_threads(count)
 
@@ -79,7 +79,7 @@ class PassThreads:
         self._pause = max(
             MIN_PAUSE if changes else longer, (self._last - began) / MAX_SHARE_FOR_TRIALS
         )
-        self._give(self._used)
+        self._set_threads(self._used)
 
 
 def seconds_with_threads(threads: int, most: int, limit: float) -> float:

@@ -111,14 +111,17 @@ def agrees_with_generate(model: Any, kind: Kind) -> bool:
     """Probe `kind`; errors of the model mean False, except torch.OutOfMemoryError."""
     with model_passes():
         try:
-            if not _agrees_in_turn(model, kind):
+            if not _agrees_over_passes(model, kind):
                 return False
-            if not all(_agrees_around(model, kind, each) for each in critical_lengths(model)):
+            if not all(
+                _agrees_around_length(model, kind, each) for each in critical_lengths(model)
+            ):
                 return False
             if not issubclass(kind, TreeVerifier):
                 return True  # its rows are plain continuations, however many and long
             return all(
-                _agrees_beyond(model, each) for each in attention_windows(model) or [DEFAULT_WINDOW]
+                _agrees_beyond_window(model, each)
+                for each in attention_windows(model) or [DEFAULT_WINDOW]
             )
         except torch.OutOfMemoryError:
             raise
@@ -152,7 +155,7 @@ def critical_lengths(model: Any) -> list[int]:
     )
 
 
-def _agrees_in_turn(model: Any, kind: Kind) -> bool:
+def _agrees_over_passes(model: Any, kind: Kind) -> bool:
     """Compare passes of one request with a plain pass over the accepted tokens."""
     tokens = _spread_tokens(model)
     text = [next(tokens) for _ in range(PROMPT_TOKENS)]
@@ -213,7 +216,7 @@ def _generated_logits(model: Any, text: list[int]) -> torch.Tensor:
     return torch.cat(output.logits)
 
 
-def _agrees_around(model: Any, kind: Kind, length: int) -> bool:
+def _agrees_around_length(model: Any, kind: Kind, length: int) -> bool:
     """Compare a draft around a length with a plain pass that ends before it.
 
     Nodes reach beyond only with rope: learned positions end there.
@@ -242,7 +245,7 @@ def _agrees_around(model: Any, kind: Kind, length: int) -> bool:
     return _are_near(logits, plain, TOLERANCES.get(model.dtype, TOLERANCE_16_BITS))
 
 
-def _agrees_beyond(model: Any, window: int) -> bool:
+def _agrees_beyond_window(model: Any, window: int) -> bool:
     """Compare one wide pass where a window ends among outsized keys and values."""
     tokens = _spread_tokens(model)
     siblings, chain = SIZE_BEYOND_WINDOW

@@ -15,7 +15,7 @@ import ngramkit
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.decode import generation
 from ngramkit.decode.decoder import Decoder
-from ngramkit.decode.generate import PLAIN
+from ngramkit.decode.generate import REFUSED_OPTIONS
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.plain_batch import write_batch
@@ -128,7 +128,7 @@ def test_stop_strings_of_a_config_reach_generate_and_can_be_switched_off(model, 
 
 
 def test_every_setting_of_transformers_is_known():
-    tables = (generation.APPLIED, generation.APPLIED_TO_SAMPLES, PLAIN)
+    tables = (generation.APPLIED, generation.APPLIED_TO_SAMPLES, REFUSED_OPTIONS)
     known = set().union(NO_EFFECT, *tables)
     assert {name for name in vars(GenerationConfig()) if name[0] != "_"} <= known
 

@@ -274,7 +274,7 @@ def test_drafts_and_single_tokens_decide_together(monkeypatch, packed, gains):
 
     monkeypatch.setattr(packed_weights, "seconds_of", seconds)
     monkeypatch.setattr(packed_weights, "inputs_for", lambda linear, rows: torch.zeros(1, rows, 4))
-    assert packed_weights.verdict_of_ratios(trial(["plain"], ["packed"])) is gains
+    assert packed_weights.decide_by_median_ratio(trial(["plain"], ["packed"])) is gains
     first, second = ["packed", "packed", "plain", "plain"], ["plain", "plain", "packed", "packed"]
     assert turns[:8] == [*first, *second]
 
