@@ -14,8 +14,8 @@ from ngramkit.corpus.json_records import is_null
 from ngramkit.corpus.turns import is_turn
 from ngramkit.corpus.unpacking import is_string
 
-PREFERRED = ("text", "content")
-CONVERSATIONS = ("messages", "conversations", "conversation")
+TEXT_COLUMNS = ("text", "content")
+CONVERSATION_COLUMNS = ("messages", "conversations", "conversation")
 MAX_LISTED_COLUMNS = 30  # columns in an error
 MAX_DEPTH = 4  # levels of nested objects whose fields are inspected
 MAX_FIELDS = 1000
@@ -108,16 +108,17 @@ class Columns:
     def with_usual_name(self, *, final: bool) -> str | None:
         """Return the first column of text with a usual name, or None.
 
-        Unless `final`, also None while a preferred column has held only nulls.
+        Unless `final`, also None while one of TEXT_COLUMNS has held only nulls.
         """
-        for name in PREFERRED:
+        for name in TEXT_COLUMNS:
             holds = self.top.get(name, ColumnContent.OTHER)
             if holds >= ColumnContent.PARTS:
                 return name
             if holds is ColumnContent.NULLS and not final:
                 return None
         return next(
-            (name for name in CONVERSATIONS if self.top.get(name) is ColumnContent.TURNS), None
+            (name for name in CONVERSATION_COLUMNS if self.top.get(name) is ColumnContent.TURNS),
+            None,
         )
 
 
@@ -136,7 +137,7 @@ def choose_text_column(columns: Columns, wanted: str | None, where: str) -> str:
         return wanted
     if name := columns.with_usual_name(final=True):
         return name
-    for name in PREFERRED:
+    for name in TEXT_COLUMNS:
         if top.get(name, ColumnContent.FIELDS) is not ColumnContent.FIELDS:
             return name
     holding = [

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ngramkit.corpus.columns import CONVERSATIONS, PREFERRED
+from ngramkit.corpus.columns import CONVERSATION_COLUMNS, TEXT_COLUMNS
 from ngramkit.formats.outputs import ARTIFACTS, default_place, short_name
 
-COUNTED = ("licenses", "left_out", "bad_records")  # facts of a record known after reading the text
+# Facts of a record known after reading the text.
+COUNTED_FACTS = ("licenses", "left_out", "bad_records")
 
 
 def default_artifact_paths(
@@ -42,7 +43,7 @@ def selection_name(record: Mapping[str, Any]) -> str:
     names = []
     column, dataset = first.get("column"), first.get("dataset")
     has_own_column = dataset is not None and dataset != first.get("id")  # a named corpus
-    if column and not has_own_column and column not in (*PREFERRED, *CONVERSATIONS):
+    if column and not has_own_column and column not in (*TEXT_COLUMNS, *CONVERSATION_COLUMNS):
         names.append(str(column))
     if "sample" in first:
         names.append(f"sample{first['sample']:g}")
@@ -66,7 +67,7 @@ def whole_corpus(record: Mapping[str, Any]) -> dict[str, Any]:
     kept = {
         name: value
         for name, value in record.items()
-        if name not in ("sample", "seed", "limit", *COUNTED)
+        if name not in ("sample", "seed", "limit", *COUNTED_FACTS)
     }
     if "mixed" in kept:
         kept["mixed"] = [whole_corpus(part) for part in _parts_of_record(kept, "mixed")]
@@ -75,4 +76,4 @@ def whole_corpus(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def planned_corpus(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record without the facts that are counted while the text is read."""
-    return {name: value for name, value in record.items() if name not in COUNTED}
+    return {name: value for name, value in record.items() if name not in COUNTED_FACTS}

@@ -11,7 +11,7 @@ from ngramkit.basics.errors import InputError
 from ngramkit.corpus.agent_sessions.read import TRACE_COLUMNS, holds_traces
 from ngramkit.corpus.agent_sessions.rows import session_rows
 from ngramkit.corpus.arrow_tables import CONVERTED_ROWS, damaged_table, table_rows
-from ngramkit.corpus.columns import PREFERRED, ColumnContent, Columns, choose_text_column
+from ngramkit.corpus.columns import TEXT_COLUMNS, ColumnContent, Columns, choose_text_column
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.rows import ReaderOptions, RowMaker
 from ngramkit.corpus.unpacking import table_row
@@ -66,7 +66,7 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
     try:
         columns = Columns.of_schema(footer.schema.to_arrow_schema())
         chosen = choose_text_column(columns, column, str(path))
-        if columns.top.get(chosen) is not ColumnContent.TEXT or chosen not in PREFERRED:
+        if columns.top.get(chosen) is not ColumnContent.TEXT or chosen not in TEXT_COLUMNS:
             return None  # a row may be a conversation
     except (pa.ArrowException, UnicodeError, InputError):
         return None  # reading reports the error

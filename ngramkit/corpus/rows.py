@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ngramkit.basics.errors import BadRecordError, InputError
 from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus.agent_sessions.transcript import Copies
-from ngramkit.corpus.columns import PREFERRED, Columns, choose_text_column, list_columns
+from ngramkit.corpus.columns import TEXT_COLUMNS, Columns, choose_text_column, list_columns
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.json_records import is_null, value_at
 from ngramkit.corpus.turns import is_turn, written_text
@@ -82,7 +82,7 @@ class RowMaker:
         """Make a row, or raise KeyError without the column, TypeError without text."""
         column = self.column
         value = record[column] if column in record else value_at(record, column)
-        if isinstance(value, str) and column not in PREFERRED:
+        if isinstance(value, str) and column not in TEXT_COLUMNS:
             value = _parse_conversation(value)
         licenses = _texts_in(record, self.license_column)
         names = _texts_in(record, self.repository_column)

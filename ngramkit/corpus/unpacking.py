@@ -31,7 +31,9 @@ UNPACKED_BLOCK_BYTES = 1 << 20
 HOW_TO_SHRINK = "Leave it out, or raise max_document."
 MAX_LAYERS = 2  # compressions of one file; servers compress compressed files again
 GZIP, ZSTD = b"\x1f\x8b", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
-UNSUPPORTED = {b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7z"}
+UNSUPPORTED_COMPRESSIONS = {
+    b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7z"
+}  # fmt: skip
 BOM = b"\xef\xbb\xbf"
 WIDE = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}  # by byte order mark
 SUFFIXES = (".gz", ".zst")
@@ -113,7 +115,7 @@ def decompress(raw: IO[bytes], path: Path) -> IO[bytes]:
         file = io.BufferedReader(cast("io.RawIOBase", file))
     for layer in range(MAX_LAYERS + 1):
         start = _beginning(file)
-        for mark, what in UNSUPPORTED.items():
+        for mark, what in UNSUPPORTED_COMPRESSIONS.items():
             if start.startswith(mark):
                 raise InputError(
                     f"cannot unpack {path}: it is compressed as {what}",

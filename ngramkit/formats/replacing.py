@@ -29,7 +29,7 @@ from ngramkit.formats.outputs import (
     require_written_by_us,
 )
 
-UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM}
+EXCHANGE_UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM}
 
 PRIVATE, PRIVATE_FILE = 0o700, 0o600  # modes of folders and files with people's text
 
@@ -345,7 +345,7 @@ def exchange_names(one: Path, other: Path) -> bool:
     if not failed:
         return True
     code = ctypes.get_errno()
-    if code in UNSUPPORTED:
+    if code in EXCHANGE_UNSUPPORTED:
         return False
     raise OSError(code, os.strerror(code), str(one), None, str(other))
 

@@ -121,11 +121,13 @@ def _same_batch(one: Path, other: Path) -> bool:
 
 
 # Words that differ between the names of a batch's two files.
-SIDES = re.compile(r"(?:in|out)puts?|requests?|responses?|results?|answers?|completed|[\W_]+")
+REQUEST_OR_RESPONSE = re.compile(
+    r"(?:in|out)puts?|requests?|responses?|results?|answers?|completed|[\W_]+"
+)
 
 
 def _batch_name(path: Path) -> str:
-    return SIDES.sub("", path.name.lower())
+    return REQUEST_OR_RESPONSE.sub("", path.name.lower())
 
 
 class Answer(NamedTuple):

@@ -234,7 +234,7 @@ class UrlFolder:
             file.flush()
             os.fsync(file.fileno())
         if digest.hexdigest() != record.sha256:
-            raise self._wrong(name, "sha256")
+            raise self._not_as_listed(name, "sha256")
 
     def _block(self, name: str, begin: int, end: int, size: int) -> bytes:
         with storage_errors(f"{self}/{name}"):
@@ -246,10 +246,10 @@ class UrlFolder:
                 ) from error
         whole = begin == 0 and len(block) == size  # some web servers ignore ranges
         if len(block) != end - begin and not whole:
-            raise self._wrong(name, "size")
+            raise self._not_as_listed(name, "size")
         return block
 
-    def _wrong(self, name: str, what: str) -> NotAsListedError:
+    def _not_as_listed(self, name: str, what: str) -> NotAsListedError:
         return NotAsListedError(
             f"cannot use {self}/{name}: it differs from its manifest ({what})",
             "Build it again, or wait if another process is writing there.",
