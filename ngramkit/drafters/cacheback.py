@@ -37,7 +37,7 @@ DEEPER_SHARE = 6  # the paper's 16 of 96; a smaller budget keeps the proportion
 # Measured on recorded answers of a chat model: the share of known leaders whose dynamic followers
 # have the next token at all, how that falls with the rank of recency, and the probability that each
 # further token of a follower is then right.
-RECENT, FALL, AGREEMENT = 0.6, 1.5, 0.67
+DYNAMIC_SHARE, FALL_WITH_RANK, AGREEMENT_PROBABILITY = 0.6, 1.5, 0.67
 MIN_CAPACITY = 256  # entries
 ENTRIES = ("rows", "owners", "previous", "following")  # one value per entry
 FOLLOWER_LISTS = ("newest", "oldest", "lengths")  # one value per owner
@@ -72,8 +72,8 @@ class Cacheback(BaseDrafter):
                 f"{leaders * followers:,}",
                 option=("leaders", "followers"),
             )
-        falling = np.arange(1, followers + 1) ** -FALL
-        self._shares = RECENT * falling / falling.sum()  # float64[FC], by rank
+        falling = np.arange(1, followers + 1) ** -FALL_WITH_RANK
+        self._shares = DYNAMIC_SHARE * falling / falling.sum()  # float64[FC], by rank
         self._table = self._new_table()
         self._tail = NO_TOKENS  # int32[up to LL + FL - 1], no whole window yet
 
@@ -93,7 +93,7 @@ class Cacheback(BaseDrafter):
                 self._table.follower_pool,
                 self._frozen,
                 self._shares,
-                AGREEMENT,
+                AGREEMENT_PROBABILITY,
                 self._tail,
                 budget,
                 first_level,

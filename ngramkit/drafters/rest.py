@@ -27,9 +27,9 @@ from ngramkit.formats.datastore import Datastore
 from ngramkit.kernels.rest import match_longest_then_shorter
 from ngramkit.kernels.suffix.search import shard_table
 
-MEMOIZED_OCCURRENCES = 511  # occurrences of a match beyond which its draft is memoized
-MEMOIZED, LARGE = 4096, 128  # maximum drafts, and maximum nodes of each
-NEVER = 1 << 62
+MEMOIZED_ABOVE_OCCURRENCES = 511  # occurrences of a match beyond which its draft is memoized
+MAX_MEMOIZED_DRAFTS, MAX_MEMOIZED_NODES = 4096, 128  # nodes: of each draft
+UNBOUNDED = 1 << 62
 Memo = dict[tuple[int, bytes], DraftTree]  # by budget and match
 # Drafts after frequent matches in a datastore, by the drafter's options. Texts repeat such matches,
 # and counting after one that occurs a hundred thousand times takes milliseconds.
@@ -70,7 +70,7 @@ class Rest(BaseDrafter):
 
     def draft(self, budget: int) -> DraftTree:
         context = self._live.tokens
-        most = MEMOIZED_OCCURRENCES if budget <= LARGE else NEVER
+        most = MEMOIZED_ABOVE_OCCURRENCES if budget <= MAX_MEMOIZED_NODES else UNBOUNDED
         tree, match, frequent = match_longest_then_shorter(
             self._table, context, self._bound, budget, self._rules, most
         )
@@ -83,10 +83,10 @@ class Rest(BaseDrafter):
         tree = self._memo.get(key)
         if tree is None:
             columns, _, _ = match_longest_then_shorter(
-                self._table, match, len(match), budget, self._rules, NEVER
+                self._table, match, len(match), budget, self._rules, UNBOUNDED
             )
             tree = DraftTree(*columns)
-            if len(self._memo) >= MEMOIZED:
+            if len(self._memo) >= MAX_MEMOIZED_DRAFTS:
                 self._memo.clear()
             self._memo[key] = tree
         return tree

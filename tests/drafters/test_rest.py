@@ -104,8 +104,8 @@ def test_a_budget_of_zero_is_an_empty_draft_and_the_next_is_whole(datastore):
 @given(data=st.data(), frequent=st.sampled_from([0, 3, 511]), most=st.integers(1, 9))
 def test_drafts_along_a_text_are_the_naive_ones(datastore, monkeypatch, data, frequent, most):
     """Memoized or not."""
-    monkeypatch.setattr(rest, "MEMOIZED_OCCURRENCES", frequent)
-    monkeypatch.setattr(rest, "MEMOIZED", most)
+    monkeypatch.setattr(rest, "MEMOIZED_ABOVE_OCCURRENCES", frequent)
+    monkeypatch.setattr(rest, "MAX_MEMOIZED_DRAFTS", most)
     texts = st.lists(st.integers(0, 3), max_size=25)
     documents = data.draw(st.lists(texts, min_size=1, max_size=5).filter(any))
     longest = data.draw(st.integers(1, 6))
@@ -129,7 +129,7 @@ def test_drafts_along_a_text_are_the_naive_ones(datastore, monkeypatch, data, fr
 
 def test_a_draft_after_a_frequent_match_is_made_once(datastore, monkeypatch):
     """For all drafters of the same rules over a datastore."""
-    monkeypatch.setattr(rest, "MEMOIZED_OCCURRENCES", 1)
+    monkeypatch.setattr(rest, "MEMOIZED_ABOVE_OCCURRENCES", 1)
     store = datastore([[1, 2, 3], [1, 2, 4], [5, 6]])
     drafters = [Rest([store]), Rest([store]), Rest([store], options=RestOptions(continuation=1))]
     for drafter in drafters:
