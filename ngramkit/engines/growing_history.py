@@ -237,7 +237,7 @@ class HistoryWriter:
         if self._process != os.getpid():
             self._start()
         if self._queue.qsize() >= MAX_WAITING_REQUESTS:
-            self._complain("requests finish faster than they are written: some are not")
+            self._warn_once("requests finish faster than they are written: some are not")
         else:
             self._queue.put((key, tokens, prompt))
 
@@ -287,9 +287,9 @@ class HistoryWriter:
         try:
             work(*given)
         except NgramkitError as error:
-            self._complain(one_line(error))
+            self._warn_once(one_line(error))
         except Exception as error:  # the thread goes on, whatever it was
-            self._complain(reason(error) or repr(error))
+            self._warn_once(reason(error) or repr(error))
 
     def _write(self, key: str, tokens: TokenArray, prompt: int) -> None:
         history = self._histories.pop(key, None) or self._folders.open(key)
@@ -322,7 +322,7 @@ class HistoryWriter:
         history = History.open(folder)
         _log_dropped(history, drop_older_than(history, age, now))
 
-    def _complain(self, what: str) -> None:
+    def _warn_once(self, what: str) -> None:
         if what not in self._complained:
             self._complained.add(what)
             LOG.warning("cannot write the history: %s; drafting continues", what)

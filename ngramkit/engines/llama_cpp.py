@@ -117,9 +117,9 @@ class Drafter:
                 self._checked = True
             text = self._text_of(input_ids)
             if self._batch.grows:
-                self._follow(text, input_ids)
+                self._finish_unless_continued(text, input_ids)
             grammar = self._grammar_of(input_ids.base)
-            keep = partial(_force_or_cut, grammar, input_ids)
+            keep = partial(_apply_grammar, grammar, input_ids)
             if self.timed:
                 self._batch.timer = text.timer
             (chain,) = self._batch.chain_batch(
@@ -177,7 +177,7 @@ class Drafter:
                 return grammar
         return None
 
-    def _follow(self, text: _Text, input_ids: npt.NDArray[np.intc]) -> None:
+    def _finish_unless_continued(self, text: _Text, input_ids: npt.NDArray[np.intc]) -> None:
         """Finish a Llama's text unless at most the draft and one token were appended to it."""
         size = len(text.ids)
         goes_on = 0 < len(input_ids) - size <= text.drafted + 1
@@ -256,7 +256,7 @@ class _Text:
         self.prompt = 0  # tokens that the model did not write
 
 
-def _force_or_cut(
+def _apply_grammar(
     grammar: LlamaGrammar | None, text: npt.NDArray[np.intc], chain: DraftTree
 ) -> DraftTree:
     if grammar is None:

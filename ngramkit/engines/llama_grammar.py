@@ -22,7 +22,7 @@ REFUSED_BELOW_LOGIT = -1e30  # logits below this are refused
 TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 
-class Habits:
+class SpaceHabit:
     """The choice of a space if a grammar leaves it open: as the last time."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Habits:
         return choices[0] if len(choices) == 1 else None
 
 
-def forced_text(grammar: _Copy, last: int, habits: Habits) -> bytes:
+def forced_text(grammar: _GrammarState, last: int, habits: SpaceHabit) -> bytes:
     """Advance the grammar by the text that it forces after `last`, and return it."""
     text = bytearray()
     while len(text) < MAX_FORCED_CHARACTERS:
@@ -59,7 +59,7 @@ class LlamaGrammar:
 
     def __init__(self, llama: Any, api: Any) -> None:
         self._llama = weakref.ref(llama)  # it holds the drafter, which holds this
-        self._api, self._eos, self._habits = api, llama.token_eos(), Habits()
+        self._api, self._eos, self._habits = api, llama.token_eos(), SpaceHabit()
         pieces = ((token, llama.detokenize([token])) for token in range(llama.n_vocab()))
         wanted = {*range(32, 127), ord("\n")}
         self._tokens: dict[int, int] = {}  # of single characters
@@ -85,22 +85,22 @@ class LlamaGrammar:
         if copy is None:
             return len(draft)
         for count, token in enumerate(draft):
-            if not copy.lets_pass([token]) or token == self._eos:
+            if not copy.allowed_tokens([token]) or token == self._eos:
                 return count
             copy.take(token)
         return len(draft)
 
-    def _copy(self) -> _Copy | None:
+    def _copy(self) -> _GrammarState | None:
         chain: Any = getattr(self._llama(), "_sampler", None)
         api = self._api
         for i in range(api.llama_sampler_chain_n(chain.sampler) if chain else 0):
             sampler = api.llama_sampler_chain_get(chain.sampler, i)
             if api.llama_sampler_name(sampler) == b"grammar":
-                return _Copy(sampler, self._tokens, self._eos, api)
+                return _GrammarState(sampler, self._tokens, self._eos, api)
         return None
 
 
-class _Copy:
+class _GrammarState:
     """A grammar's state after the written text."""
 
     def __init__(self, sampler: Any, tokens: dict[int, int], eos: int, api: Any) -> None:
@@ -112,7 +112,7 @@ class _Copy:
 
     def next(self) -> bytes | None:
         """Return the characters that may follow; None if the text may end."""
-        passing = self.lets_pass([*self._tokens.values(), self._eos])
+        passing = self.allowed_tokens([*self._tokens.values(), self._eos])
         ends = self._eos in passing
         return None if ends else bytes(c for c, token in self._tokens.items() if token in passing)
 
@@ -122,7 +122,7 @@ class _Copy:
     def take(self, token: int) -> None:
         self._api.llama_sampler_accept(self._sampler, token)
 
-    def lets_pass(self, tokens: Sequence[int]) -> set[int]:
+    def allowed_tokens(self, tokens: Sequence[int]) -> set[int]:
         api, rows = self._api, np.zeros(len(tokens), TOKEN_DATA)
         rows["id"] = tokens
         data = rows.ctypes.data_as(ctypes.POINTER(api.llama_token_data))

@@ -173,9 +173,9 @@ class RequestTexts:
         try:
             texts = self._texts(value, templates, encode, tenant)
         except UsageError as error:
-            self._complain(one_line(error))
+            self._count_and_warn_once(one_line(error))
         except Exception as error:  # whatever a tokenizer raises
-            self._complain(f"cannot use {REFERENCE_KEY}: {reason(error)}")
+            self._count_and_warn_once(f"cannot use {REFERENCE_KEY}: {reason(error)}")
         self._held[name] = texts
         return texts
 
@@ -212,7 +212,7 @@ class RequestTexts:
                 del self._kept[next(iter(self._kept))]
         return texts
 
-    def _complain(self, what: str) -> None:
+    def _count_and_warn_once(self, what: str) -> None:
         self._statistics.unused_references += 1
         kind = what.partition(", got")[0]
         if kind not in self._logged:

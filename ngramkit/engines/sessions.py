@@ -22,7 +22,7 @@ from ngramkit.drafters.references import NO_REFERENCES, Given
 
 HASHED_TOKENS = 16  # tokens that are hashed
 MAX_STEP_TOKENS = 16  # usual maximum of tokens that a step appends
-ALL_IDS = (1 << 31) - 1  # vocabulary of all ids
+LARGEST_VOCABULARY = (1 << 31) - 1  # vocabulary of all ids
 LONG_COPY_TOKENS = 1 << 14  # tokens: copies of fewer are compared in less time than arrays
 HASHED_EVERY = 64  # a session is also found by the tokens before every multiple of this
 
@@ -54,7 +54,7 @@ class Sessions:
     """At most `most` sessions, or as many as one step needs; the least recently used is evicted."""
 
     def __init__(
-        self, most: int = 512, vocabulary: int = ALL_IDS, *, stride: int = HASHED_EVERY
+        self, most: int = 512, vocabulary: int = LARGEST_VOCABULARY, *, stride: int = HASHED_EVERY
     ) -> None:
         self.most, self._vocabulary, self._stride = most, vocabulary, stride
         self._placed: list[Session] = []  # of the last step's rows
@@ -112,7 +112,7 @@ class Sessions:
         for session in self._before:
             session.row = None
         for session, row in zip(self._placed, rows, strict=True):
-            session.row = row if _is_fixed(row) else None
+            session.row = row if _is_read_only_view(row) else None
         return self._placed
 
     @property
@@ -252,7 +252,7 @@ class Sessions:
                 del self._by_key[key]
 
 
-def _is_fixed(row: TokenArray) -> bool:
+def _is_read_only_view(row: TokenArray) -> bool:
     """Return whether a row is a view of memory that is not written any more."""
     base = row.base
     return isinstance(base, np.ndarray) and not base.flags.writeable

@@ -12,7 +12,12 @@ from llama_standin import CABIN, FORCED, LEGS, NOTES, STRING, TRIP, TRUTH, Llama
 
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.llama_cpp import Drafter
-from ngramkit.engines.llama_grammar import MAX_FORCED_CHARACTERS, Habits, LlamaGrammar, forced_text
+from ngramkit.engines.llama_grammar import (
+    MAX_FORCED_CHARACTERS,
+    LlamaGrammar,
+    SpaceHabit,
+    forced_text,
+)
 
 
 class Texts:
@@ -52,19 +57,19 @@ def twin(texts, last):
     st.sampled_from(b"a:{"),
 )
 def test_the_forced_text_is_the_twins(texts, last):
-    assert forced_text(Texts(texts), last, Habits()) == twin(texts, last)
+    assert forced_text(Texts(texts), last, SpaceHabit()) == twin(texts, last)
 
 
 def test_spaces_follow_the_habit():
     texts = [b'"name":"a', b'"name": "a']
-    habits = Habits()
+    habits = SpaceHabit()
     assert forced_text(Texts(texts), ord("{"), habits) == texts[1]
     habits.learn(b'{"id":7')
     assert forced_text(Texts(texts), ord("{"), habits) == texts[0]
 
 
 def test_a_long_text_ends():
-    assert forced_text(Texts([b"a" * 500]), ord("a"), Habits()) == b"a" * MAX_FORCED_CHARACTERS
+    assert forced_text(Texts([b"a" * 500]), ord("a"), SpaceHabit()) == b"a" * MAX_FORCED_CHARACTERS
 
 
 PIECES = [bytes([c]) for c in (*range(32, 127), ord("\n"))] + [
