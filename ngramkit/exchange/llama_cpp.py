@@ -52,8 +52,8 @@ STATIC_ORDERS = (2,)  # tokens of an ngram
 DYNAMIC_ORDERS = (1, 2, 3, 4)
 MAX_COUNT = 4634  # maximum count of an ngram; 100 * MAX_COUNT * MAX_COUNT < 2**31
 # Dynamic caches, by order: minimum count of an ngram, and a token's minimum percentage of it.
-MIN_SEEN_BY_LENGTH = {1: 4, 2: 3, 3: 2, 4: 2}
-PERCENT_BY_LENGTH = {1: 75, 2: 66, 3: 66, 4: 66}
+MIN_COUNT_BY_ORDER = {1: 4, 2: 3, 3: 2, 4: 2}
+MIN_PERCENT_BY_ORDER = {1: 75, 2: 66, 3: 66, 4: 66}
 LOADED_BYTES_PER_SECOND = 864e6 / 57  # bytes per second: llama.cpp loaded a cache of 864 MB in 57 s
 WORDS_READ_WITHOUT_KERNELS = 1 << 18  # int32 words, read without kernels
 Counts = npt.NDArray[np.int64]
@@ -236,7 +236,7 @@ class NgramSelection:
 
     def bound(self, tokens: int, order: int) -> int:
         """Return an upper bound of the ngrams in a text."""
-        bound = tokens // max(self._least, MIN_SEEN_BY_LENGTH[order] if self._dynamic else 1)
+        bound = tokens // max(self._least, MIN_COUNT_BY_ORDER[order] if self._dynamic else 1)
         return bound if self._most is None else min(bound, self._most)
 
     def fit(self, pieces: Iterable[Ngrams]) -> None:
@@ -310,8 +310,8 @@ def can_draft(piece: Ngrams) -> Mask:
     if not len(starts):
         return np.zeros(0, bool)
     total, most = totals_of_leaders(piece), np.maximum.reduceat(piece.counts, starts)
-    drafts: Mask = (total >= MIN_SEEN_BY_LENGTH[order]) & (
-        100 * most >= PERCENT_BY_LENGTH[order] * total
+    drafts: Mask = (total >= MIN_COUNT_BY_ORDER[order]) & (
+        100 * most >= MIN_PERCENT_BY_ORDER[order] * total
     )
     return drafts
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ngramkit.builders.windows import Windows
 
 ROWS_PER_PIECE = 1 << 20  # rows of a frozen table per piece
-COUNT_OF_CERTAIN = 1000  # count for a probability of 1
-SURE_BY_LENGTH = {1: 0.75, 2: 0.66}  # minimum probability by order, as llama.cpp's dynamic cache
+COUNT_OF_PROBABILITY_ONE = 1000
+MIN_PROBABILITY_BY_ORDER = {1: 0.75, 2: 0.66}  # as llama.cpp's dynamic cache
 
 
 @dataclass(frozen=True)
@@ -149,19 +149,20 @@ def _whole_groups(pieces: Iterator[Ngrams]) -> Iterator[Ngrams]:
 
 
 def bigram_ngrams(bigram: ModelBigram, order: int) -> Iterator[Ngrams]:
-    """Turn a model's probabilities into rounded counts of COUNT_OF_CERTAIN observations.
+    """Turn a model's probabilities into rounded counts of COUNT_OF_PROBABILITY_ONE observations.
 
-    Only best continuations of at least SURE_BY_LENGTH: counts omit the mass outside the table, so
-    others would look too sure. Order 1: what follows x. Order 2: what follows y, for each x and
-    each y that may follow it.
+    Only best continuations of at least MIN_PROBABILITY_BY_ORDER: counts omit the mass outside the
+    table, so others would look too sure. Order 1: what follows x. Order 2: what follows y, for each
+    x and each y that may follow it.
     """
-    if order not in SURE_BY_LENGTH:
+    if order not in MIN_PROBABILITY_BY_ORDER:
         raise UsageError(
             f"cannot export n-grams of {order} tokens: {bigram.path} has one token of context",
             "Export a datastore.",
         )
     best = np.exp(bigram.log_probs[:, 0].astype(np.float32))
-    sure, counts = best >= SURE_BY_LENGTH[order], np.rint(best * COUNT_OF_CERTAIN).astype(np.int64)
+    sure = best >= MIN_PROBABILITY_BY_ORDER[order]
+    counts = np.rint(best * COUNT_OF_PROBABILITY_ONE).astype(np.int64)
     vocabulary, k = bigram.next_tokens.shape
     y = np.arange(vocabulary)
     if order == 2:
