@@ -47,7 +47,7 @@ class Passes:
 
         def work(begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
             logits, _ = self._read(tokens[begin:end, None], use_cache=False)
-            return _top_k(self._real(logits), k)
+            return _top_k(self._without_absent_ids(logits), k)
 
         for ids, log_probs in _overlapped(self._batches(0, len(tokens), work)):
             yield ids.cpu().numpy(), log_probs.cpu().numpy()
@@ -74,7 +74,7 @@ class Passes:
         written = []
         for _ in range(length):
             logits, cache = self._forward(ids, cache, use_cache=True)
-            ids, _ = _top_k(self._real(logits), 1)
+            ids, _ = _top_k(self._without_absent_ids(logits), 1)
             written.append(ids)
             ids = ids.long().to(self._device)
         return torch.cat(written, dim=1)
@@ -103,7 +103,7 @@ class Passes:
     def _ids(self, rows: Array) -> torch.Tensor:
         return torch.as_tensor(rows, dtype=torch.int64).to(self._device)
 
-    def _real(self, logits: torch.Tensor) -> torch.Tensor:
+    def _without_absent_ids(self, logits: torch.Tensor) -> torch.Tensor:
         real = logits[:, : self.vocabulary]
         if len(self._absent):
             real = real.index_fill(1, self._absent.to(real.device), float("-inf"))

@@ -78,16 +78,18 @@ class KeepState:
         if self.seed is None:
             length = 1 + max((turn.place for each in records for turn in each.turns), default=0)
             return [
-                _moved(each, [turn.place + n * length for turn in each.turns])
+                _with_places(each, [turn.place + n * length for turn in each.turns])
                 for n in range(self.repeat)
                 for each in records
             ]
         repeated = records * self.repeat
         order = np.random.default_rng(self.seed).permutation(len(repeated))
-        return [_moved(repeated[i], [n] * len(repeated[i].turns)) for n, i in enumerate(order)]
+        return [
+            _with_places(repeated[i], [n] * len(repeated[i].turns)) for n, i in enumerate(order)
+        ]
 
 
-def _moved(record: Record, places: Sequence[int]) -> Record:
+def _with_places(record: Record, places: Sequence[int]) -> Record:
     turns = [replace(turn, place=at) for turn, at in zip(record.turns, places, strict=True)]
     return replace(record, turns=turns)
 
