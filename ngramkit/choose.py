@@ -170,8 +170,13 @@ def choose_from_sources(
     sources: Sources,
     reporter: Reporter = SILENT,
     load_model: LoadModel | None = None,
+    *,
+    may_lack: bool = False,
 ) -> DrafterChoice:
-    """Choose as `choose_drafter` does, from resolved sources; `drafter` may be a DrafterSpec."""
+    """Choose as `choose_drafter` does, from resolved sources; `drafter` may be a DrafterSpec.
+
+    With `may_lack` the choice holds a MissingSourceError instead of raising it.
+    """
     is_default = drafter is None or (isinstance(drafter, str) and not drafter)
     spec = DrafterSpec.parse(DEFAULT_DRAFTER if is_default else drafter)
     if spec.make is not None:
@@ -182,7 +187,12 @@ def choose_from_sources(
     if any(getattr(sources, role) for role in entry.artifacts):
         by_role = open_given(sources, entry.artifacts, reporter)
     else:
-        by_role = _use_defaults_or_build(spec.name, tokenizer, reporter, load_model)
+        try:
+            by_role = _use_defaults_or_build(spec.name, tokenizer, reporter, load_model)
+        except MissingSourceError as error:
+            if not may_lack:
+                raise
+            return DrafterChoice(spec.label, spec, tokenizer, absent=error)
         _note_small_or_partial(by_role, reporter)
     choice = DrafterChoice(spec.label, spec, tokenizer, by_role)
     for artifact in choice.opened:

@@ -16,7 +16,6 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import counted
 from ngramkit.choose import (
     DrafterChoice,
-    MissingSourceError,
     choose_again_if_built,
     choose_from_sources,
     require_named,
@@ -220,23 +219,18 @@ def _choose_drafters(
     choices: list[DrafterChoice] = []
     missing: dict[str, str] = {}
     for each in asked:
-        try:
-            choice = choose_from_sources(each, record, sources, reporter, model.load)
-        except MissingSourceError as error:
-            if named and len(missing) + 1 == named:
-                raise
-            if named:
-                missing[each.label] = f"needs {error.needs}"
-            reporter.note(f"without {each.label}: {error}")
+        choice = choose_from_sources(each, record, sources, reporter, model.load, may_lack=True)
+        needs = choice.missing(evidence=True, learns=sources.past.store)
+        if needs is None:
+            choices.append(choice)
             continue
-        if needs := choice.missing(evidence=True, learns=sources.past.store):
-            if named and len(missing) + 1 == named:
-                raise UsageError(f"cannot measure {each.label}: {needs}", "Name another drafter.")
-            if named:
-                missing[each.label] = needs
-            reporter.note(f"without {each.label}: {needs}")
-            continue
-        choices.append(choice)
+        if named and len(missing) + 1 == named:
+            raise choice.absent or UsageError(
+                f"cannot measure {each.label}: {needs}", "Name another drafter."
+            )
+        if named:
+            missing[each.label] = needs
+        reporter.note(f"without {each.label}: {choice.absent or needs}")
     return choices, missing
 
 

@@ -13,7 +13,6 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import counted
 from ngramkit.choose import (
     DrafterChoice,
-    MissingSourceError,
     choose_again_if_built,
     choose_from_sources,
 )
@@ -47,10 +46,7 @@ def choose_drafters_to_replay(
     def choose_one(drafter: DrafterSpec, sources: Sources) -> DrafterChoice:
         if drafter.needs_evidence and not evidence:
             return DrafterChoice(drafter.label, drafter, tokenizer)
-        try:
-            return choose_from_sources(drafter, tokenizer, sources, reporter, load_model)
-        except MissingSourceError as error:
-            return DrafterChoice(drafter.label, drafter, tokenizer, absent=error)
+        return choose_from_sources(drafter, tokenizer, sources, reporter, load_model, may_lack=True)
 
     if curves is not None:
         return _choose_by_curve(asked, curves, sources, choose_one, reporter)
