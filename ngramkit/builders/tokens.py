@@ -28,7 +28,7 @@ from ngramkit.builders.corpus_parts import encode_parts
 from ngramkit.builders.tasks import Executor, StageRunner, open_executor
 from ngramkit.corpus.deduplication import DUPLICATES, EVALUATION, Deduplicated
 from ngramkit.corpus.document import Position
-from ngramkit.corpus.encoding import EncodedBatch, encode_documents, eos_after_documents, use_cores
+from ngramkit.corpus.encoding import EncodedBatch, encode_documents, use_cores
 from ngramkit.corpus.gigatoken import open_encoder
 from ngramkit.corpus.naming import default_artifact_paths, planned_corpus
 from ngramkit.corpus.open import (
@@ -263,7 +263,7 @@ def _token_build(
 ) -> Build[TokenStore]:
     def write(writer: ArtifactWriter) -> None:
         record, parameters = tokenizer.record, plan["parameters"]
-        ending = eos_after_documents(record, wanted=parameters["eos"])
+        ending = record.eos if parameters["eos"] else None  # of every document
         dtype = token_dtype(record.vocabulary)
         cutter = ShardCutter(writer, dtype, parameters["shard_tokens"], positions=executor.local)
         if kept := cutter.counts["documents"]:

@@ -18,7 +18,6 @@ from ngramkit.corpus.document import Document
 from ngramkit.corpus.tokenizer import refuse_fault
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.safetensors import Array
-from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 BATCH_CHARACTERS = 1 << 20
 BATCH_DOCUMENTS = 4096
@@ -55,11 +54,6 @@ def _lose_cores() -> None:
 
 
 os.register_at_fork(after_in_child=_lose_cores)
-
-
-def eos_after_documents(tokenizer: TokenizerRecord, *, wanted: bool) -> int | None:
-    """Return the id that ends every document's tokens, or None."""
-    return tokenizer.eos if wanted else None
 
 
 def encode_documents(

@@ -60,7 +60,11 @@ class ComparedEncoder:
         self._characters = 0
 
     def encode(self, texts: list[str]) -> Ids:
-        fast = self._choose_gigatoken(texts)
+        with self._lock:
+            if self._characters >= GIGATOKEN_AFTER_CHARACTERS and not self._is_decided:
+                self._fast, self._is_decided = self._load_if_equal(texts), True
+            self._characters += sum(map(len, texts))
+            fast = self._fast
         if fast is None or not texts:
             return self._plain.encode(texts)
         try:
@@ -69,14 +73,6 @@ class ComparedEncoder:
             self._fast = None
             LOG.warning("gigatoken %s: continuing with tokenizers", error)
             return self._plain.encode(texts)
-
-    def _choose_gigatoken(self, texts: list[str]) -> Any:
-        """Return gigatoken's tokenizer if the corpus is long enough and both agree, else None."""
-        with self._lock:
-            if self._characters >= GIGATOKEN_AFTER_CHARACTERS and not self._is_decided:
-                self._fast, self._is_decided = self._load_if_equal(texts), True
-            self._characters += sum(map(len, texts))
-            return self._fast
 
     def _load_if_equal(self, texts: list[str]) -> Any:
         """Return None if gigatoken cannot load or disagrees."""

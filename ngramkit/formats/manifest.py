@@ -154,7 +154,7 @@ def parse_manifest(path: object, body: Any) -> Manifest:
         simple = value is None or isinstance(value, bool | float) or is_short_text(value)
         simple = simple or whole_number(value, -(1 << 63))
         require(simple, path, f"the parameter {name!r:.40} is invalid")
-    corpus = _parse_corpus(path, body["corpus"])
+    _require_corpus(path, body["corpus"])
     fits = isinstance(counts, dict) and all(map(whole_number, counts.values()))
     require(fits, path, "`counts` are not whole numbers")
     manifest = Manifest(
@@ -162,7 +162,7 @@ def parse_manifest(path: object, body: Any) -> Manifest:
         build=body["build"],
         tokenizer=tokenizer,
         parameters=parameters,
-        corpus=corpus,
+        corpus=body["corpus"],
         counts=counts,
         files=_parse_files(path, body["files"]),
     )
@@ -171,7 +171,7 @@ def parse_manifest(path: object, body: Any) -> Manifest:
     return manifest
 
 
-def _parse_corpus(path: object, body: Any) -> dict[str, Any]:
+def _require_corpus(path: object, body: Any) -> None:
     require(isinstance(body, dict), path, "`corpus` is not an object")
     for name, value in body.items():
         wanted = CORPUS_KEYS.get(name, object)
@@ -179,14 +179,13 @@ def _parse_corpus(path: object, body: Any) -> dict[str, Any]:
         fits = fits and (wanted in (bool, object) or not isinstance(value, bool))
         require(fits, path, f"{name!r:.40} of its corpus is invalid")
     for part in [*(body.get("merged") or []), *(body.get("mixed") or [])]:
-        _parse_corpus(path, part)
+        _require_corpus(path, part)
     licences = body.get("licenses") or {}
     require(all(map(whole_number, licences.values())), path, "licences without counts")
     for name in ("licenses_kept", "dataset_license"):
         listed = body.get(name) or []
         texts = isinstance(listed, str) or all(map(is_short_text, listed))
         require(texts, path, "licences are not texts")
-    return dict(body)
 
 
 def _parse_files(path: object, body: Any) -> dict[str, FileRecord]:
