@@ -152,18 +152,14 @@ def _same_neighbours(text, edit, at):
 
 @part
 def find_again_in_references(place, references, longest, recent):
-    """Move a place without a match to one in `references` int64[0 or 1, 7]."""
-    if len(references) > 0 and place[NEXT] < 0:
-        longest_match_nearest_anchor(references[0], recent, place[ANCHOR], longest)
-        choose_near_or_longest(place, references, longest, recent)
+    """Move a place without a match to one near its anchor, or to the longest in `references`.
 
-
-@part
-def longest_match_nearest_anchor(shard, recent, anchor, longest):
-    """Set `longest` int64[3] to the longest match in a shard with a suffix array.
-
-    Ties go to the nearest to `anchor`.
+    `references` is int64[0 or 1, 7], a shard with a suffix array. `longest` int64[3] becomes its
+    longest match; ties go to the nearest to the anchor.
     """
+    if len(references) == 0 or place[NEXT] >= 0:
+        return
+    shard, anchor = references[0], place[ANCHOR]
     longest[MATCH_LENGTH] = longest[MATCH_SHARD] = 0
     most, least, first, end = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     while most < len(recent) and 0 <= recent[most] < shard[VOCABULARY]:
@@ -180,14 +176,13 @@ def longest_match_nearest_anchor(shard, recent, anchor, longest):
             least, first, end = length, low, high
         else:
             most = length - 1
-    if end - first > MAX_EQUAL:
-        return
     nearest = shard[SIZE] + 1
-    for index in range(first, end):
+    for index in range(first, end if end - first <= MAX_EQUAL else first):
         position = position_at(shard, index) + least
         away = abs(position - anchor) if anchor >= 0 else position
         if away < nearest or (away == nearest and position > longest[MATCH_NEXT]):
             nearest, longest[MATCH_NEXT], longest[MATCH_LENGTH] = away, position, least
+    choose_near_or_longest(place, references, longest, recent)
 
 
 @entry
