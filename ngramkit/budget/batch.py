@@ -65,7 +65,7 @@ class BatchBudget:
             return 1.0
         return (self._expected + SCORE_WEIGHT) / (self._accepted + SCORE_WEIGHT)
 
-    def step(
+    def least_score_to_draft(
         self, lengths: Sequence[int], context: float = 0.0, requests: int | None = None
     ) -> float:
         """Return the least score worth drafting; call once a pass.

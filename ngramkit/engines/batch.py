@@ -204,7 +204,7 @@ class BatchDrafter:
         if self.timer is not None and (timed := self.timer.begin(sizes)):
             self.budget.learn(timed)
         used = [size for size in sizes.values() if size]
-        least = self.budget.step(lengths, sum(used) / max(len(used), 1), len(used))
+        least = self.budget.least_score_to_draft(lengths, sum(used) / max(len(used), 1), len(used))
         chains = self._draft(rows, lengths, least, keep, asked, budgeted=True)
         if self.timer is not None:
             seconds = self.timer.end(sizes, [len(chain) for chain in chains])

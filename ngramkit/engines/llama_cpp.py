@@ -212,7 +212,7 @@ class Drafter:
         self._batch.require_known_ids(known)
         self._model_ids = max(known, self._model_ids or 0)
         if self._prices:
-            self._batch.budget.cost = pass_times(None, _size_of(llama), device="cpu")
+            self._batch.budget.cost = pass_times(None, _model_size(llama), device="cpu")
 
         def encode(text: str) -> Any:
             return llama.tokenize(text.encode(), add_bos=False, special=True)
@@ -270,7 +270,7 @@ def _apply_grammar(
     return chain.first(grammar.allowed_length(chain.token_ids.tolist()))
 
 
-def _size_of(llama: Any) -> ModelSize | None:
+def _model_size(llama: Any) -> ModelSize | None:
     """Return the size of a Llama's model: by its file, or by its metadata if that is not there."""
     path = Path(getattr(llama, "model_path", None) or "")
     if path.is_file():

@@ -48,7 +48,7 @@ def best_by_trial(times, requests, scores):
 def test_no_other_number_of_tokens_writes_more_in_the_time(factors, times):
     scores = [np.cumprod(chain).astype(np.float32) for chain in factors]
     budget = BatchBudget(times, corrects=False)
-    least = budget.step([8] * len(scores))
+    least = budget.least_score_to_draft([8] * len(scores))
     kept = budget.cut_chains(scores)
     best, spent = best_by_trial(times, len(scores), scores)
     written = len(scores) + sum(float(c[:n].sum()) for c, n in zip(scores, kept, strict=True))
@@ -58,15 +58,16 @@ def test_no_other_number_of_tokens_writes_more_in_the_time(factors, times):
 
 
 def test_a_token_is_nearly_free_alone_and_never_where_many_run():
-    assert BatchBudget(DENSE).step([8]) < 0.01
-    assert BatchBudget(DENSE).step([8] * 8) < BatchBudget(DENSE).step([8] * 64)
-    assert BatchBudget(DENSE).step([1] * 100_000) == pytest.approx(1, rel=0.01)
+    assert BatchBudget(DENSE).least_score_to_draft([8]) < 0.01
+    few = BatchBudget(DENSE).least_score_to_draft([8] * 8)
+    assert few < BatchBudget(DENSE).least_score_to_draft([8] * 64)
+    assert BatchBudget(DENSE).least_score_to_draft([1] * 100_000) == pytest.approx(1, rel=0.01)
 
 
 def test_experts_are_dear_for_few_rows_then_cheaper_then_dear_again():
     def drafted(rows):
         budget = BatchBudget(MIXED, corrects=False)
-        budget.step([8] * rows)
+        budget.least_score_to_draft([8] * rows)
         return sum(budget.cut_chains([(0.6 ** np.arange(1, 9)).astype(np.float32)] * rows)) / rows
 
     assert drafted(1) <= 1
@@ -95,13 +96,13 @@ def test_ranks_decide_alike():
 @pytest.mark.parametrize("truth", [0.5, 1.0, 1.5])
 def test_scores_that_are_too_high_or_too_low_are_corrected(truth):
     random, budget = np.random.default_rng(1), BatchBudget(0.15)
-    assert budget.step([1]) == pytest.approx(0.15)  # before anything was observed
+    assert budget.least_score_to_draft([1]) == pytest.approx(0.15)  # before anything was observed
     found = []
     for _ in range(3000):
         score = float(random.uniform(0.02, 0.6))
         right = int(random.random() < truth * score)
         budget.observe([np.array([score], np.float32)], [right])
-        found.append(budget.step([1]))
+        found.append(budget.least_score_to_draft([1]))
     assert np.median(found[300:]) == pytest.approx(0.15 / truth, rel=0.3)
 
 
@@ -142,4 +143,4 @@ def test_chains_become_as_long_as_they_are_accepted():
 def test_min_probability_turns_learning_off():
     drafter = BatchDrafter.open(DraftConfig("context", vocabulary=9, min_probability=0.2), cost=0.5)
     drafter.budget.observe([np.array([0.9], np.float32)] * 50, [0] * 50)
-    assert drafter.budget.step([1]) == 0.2
+    assert drafter.budget.least_score_to_draft([1]) == 0.2

@@ -216,13 +216,13 @@ def test_learnt_times_keep_the_shape_of_the_formula():
     for factor in (1.0, 7.0):
         budget = BatchBudget(PRIOR, learns=True)
         for drafted, begun in [(0, 0.0), (4, 1.0), (8, 1.0)] * 3:
-            budget.step([8])
+            budget.least_score_to_draft([8])
             times = PRIOR.times(np.array([1.0, 1.0 + drafted]))
             budget.learn(TimedPass(1, drafted, factor * (times[1] / times[0] + begun)))
-        assert budget.step([8]) >= 0
+        assert budget.least_score_to_draft([8]) >= 0
         budget.account.judge(0.0, 9.0)  # no credit for trials
         assert budget.cut_chains([np.full(8, 0.1, np.float32)]) == [0]
-        budget.step([8])
+        budget.least_score_to_draft([8])
         assert budget.cut_chains([np.full(8, 0.9, np.float32)]) == [8]
 
 
@@ -235,7 +235,7 @@ def passes_with_drafts(budget, requests, passes, seconds, chance=0.8, seed=0):
     random, found = np.random.default_rng(seed), []
     scores = (chance ** np.arange(1, 9)).astype(np.float32)
     for i in range(passes):
-        budget.step([8] * requests, 100.0, requests)
+        budget.least_score_to_draft([8] * requests, 100.0, requests)
         sizes = budget.cut_chains([scores] * requests)
         found.append(sum(sizes) > 0)
         accepted = [min(int(random.geometric(1 - chance)) - 1, size) for size in sizes]
