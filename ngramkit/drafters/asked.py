@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any
 
 from ngramkit.basics.errors import UsageError, hint_for_unknown, require_list
+from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.spec import DrafterSpec, own_name
 
 
@@ -38,10 +39,12 @@ def asked_drafters(
 def label_among(drafter: Any, labels: Sequence[str]) -> str | None:
     """Return the label of a drafter, given as in `choose_drafter`; None for None.
 
-    Raises UsageError, which lists the labels, for any other one.
+    Raises UsageError, which lists the labels, for any other one, and for other objects.
     """
     if drafter is None or drafter in labels:
         return drafter  # type: ignore[no-any-return]
+    if not isinstance(drafter, str):
+        require_drafter(drafter, or_maker=True, name="baseline")
     label = drafter if isinstance(drafter, str) else own_name(drafter)
     with suppress(UsageError):
         label = str(DrafterSpec.parse(label))

@@ -28,29 +28,32 @@ ANY_VOCABULARY = 1 << 31  # ids, if no model reads the drafts
 MAX_ROUNDING = 1e-3  # excess over 1 that a sum of probabilities may have
 
 
-def require_drafter(given: Any, *, or_maker: bool = False) -> Any:
-    """Return `given` if it is a drafter or, with `or_maker`, makes one. Raises UsageError."""
-    own = [name for name in DRAFTER_METHODS if hasattr(given, name)]
+def require_drafter(given: Any, *, or_maker: bool = False, name: str = "drafter") -> Any:
+    """Return `given` if it is a drafter or, with `or_maker`, makes one.
+
+    Raises UsageError, which names the parameter.
+    """
+    own = [method for method in DRAFTER_METHODS if hasattr(given, method)]
     is_class = isinstance(given, type)
     is_whole = len(own) == len(DRAFTER_METHODS)
     if or_maker and callable(given) and (not own or (is_class and is_whole)):
         return given
     if is_class or not is_whole:
-        missing = ", ".join(name for name in DRAFTER_METHODS if name not in own)
+        missing = ", ".join(method for method in DRAFTER_METHODS if method not in own)
         lacks = f", which lacks {missing}" if own and missing else ""
         raise UsageError(
-            f"drafter must be a drafter or its name, got {visible(repr(given), 60)}{lacks}",
+            f"{name} must be a drafter or its name, got {visible(repr(given), 60)}{lacks}",
             f"Give an object with {', '.join(DRAFTER_METHODS)}, or a function that makes one.",
-            option="drafter",
+            option=name,
         )
-    for name, arguments in DRAFTER_METHODS.items():
+    for method, arguments in DRAFTER_METHODS.items():
         try:
-            inspect.signature(getattr(given, name)).bind(*arguments)
+            inspect.signature(getattr(given, method)).bind(*arguments)
         except TypeError as error:
             raise UsageError(
-                f"{type(given).__name__}.{name}() must take ({', '.join(arguments)}): {error}",
+                f"{type(given).__name__}.{method}() must take ({', '.join(arguments)}): {error}",
                 "See ngramkit.Drafter for the methods of a drafter.",
-                option="drafter",
+                option=name,
             ) from None
         except ValueError:  # compiled, without a signature
             continue

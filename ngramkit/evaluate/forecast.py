@@ -21,7 +21,7 @@ from ngramkit.budget.pass_times import Cost, PassTimes, pass_times
 from ngramkit.choose import DrafterChoice, choose_from_sources
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import Drafter
-from ngramkit.drafters.registry import DEFAULT_DRAFTER
+from ngramkit.drafters.registry import DEFAULT_DRAFTER, drafter_entry
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.config import DraftConfig
@@ -115,7 +115,9 @@ def forecast(
         raise InputError(f"no such history: {past}", "Check the path.", option="history")
     selected = NewestRequests(most_chars)
     reading = {"format": format, "columns": columns, "where": where}
-    read_by, records, _ = read_answers(files, None, model, template, reading, reporter, selected)
+    read_by, records, _ = read_answers(
+        files, None, model, template, reading, reporter, selected, "files"
+    )
     read = selected.left_out + sum(len(record.turns) for record in records)
     tokenizer, records = record_of(read_by), records[:limit]
     recorded = Recorded.of(records, tokenizer.id)
@@ -233,10 +235,11 @@ def _open_engine(
         for role, found in choice.artifacts.items()
     }
     named = None if past.path is None else str(past.path)
+    history = named or past.store or None
     config = DraftConfig(
         drafter=str(choice.spec),
         **paths,
-        history=named or (True if past.store else None),
+        history=history if drafter_entry(choice.spec.name).uses("history") else None,
         history_tokens=past.tokens,
         history_prompts=prompts,
         store=past.store,

@@ -187,6 +187,12 @@ def replay(
     if evidence is None:
         if questions is not None:
             questions = given["questions"] = pin_question_set(questions)
+        if answers is None:
+            raise UsageError(
+                "answers must be given, or a folder of `record`",
+                "Give answers or evidence.",
+                option=("answers", "evidence"),
+            )
         read_by, records, form = read_answers(
             answers, questions, model, template, reading, reporter
         )

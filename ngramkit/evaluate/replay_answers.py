@@ -38,18 +38,14 @@ def read_answers(
     reading: Mapping[str, Any],
     reporter: Reporter,
     newest: NewestRequests | None = None,
+    name: str = "answers",
 ) -> tuple[TokenizerRecord | TextTokenizer, list[Record], Template | None]:
     """Return the tokenizer, the records and the template of their prompts.
 
-    `answers`: a file or several, or Records. `reading`: options of `read_log`, for files only.
+    `answers`: a file or several, or Records; errors call them `name`. `reading`: options of
+    `read_log`, for files only.
     """
     require_template(template)
-    if answers is None:
-        raise UsageError(
-            "answers must be given, or a folder of `record`",
-            "Give answers or evidence.",
-            option=("answers", "evidence"),
-        )
     one = isinstance(answers, str) or not isinstance(answers, Iterable)
     listed = [answers] if one else list(answers)
     odd = [each for each in listed if not isinstance(each, str | Path | Record)]
@@ -57,9 +53,9 @@ def read_answers(
         odd = [answers]
     if odd:
         raise UsageError(
-            f"answers must be files or Records, got {type(odd[0]).__name__}",
+            f"{name} must be files or Records, got {type(odd[0]).__name__}",
             'Write a file with a line of {"prompt": ..., "output": ...} each, and name that.',
-            option="answers",
+            option=name,
         )
     given = [record for record in listed if isinstance(record, Record)]
     if given or questions is not None:

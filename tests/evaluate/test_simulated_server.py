@@ -232,6 +232,13 @@ def test_a_forecast_counts_the_references_of_a_log(tmp_path):
     assert share("c", "cacheback", reference=reference) == share("d", "cacheback")
 
 
+def test_a_drafter_without_past_requests_has_no_history(log, caplog):
+    notes = Notes()
+    ngramkit.forecast(log, model="demo", drafter="context", reporter=notes, limit=2)
+    assert not [text for text in [*notes.lines, caplog.text] if "history" in text]
+    ngramkit.forecast(log, model="demo", drafter="context", history=log.parent, limit=2)
+
+
 def test_more_requests_at_once_promise_no_fewer_passes_while_each_writes_less():
     records = made_up_log(48, 0)
     found = [best_of(records, concurrency) for concurrency in (2, 6, 12, 48, 200)]
