@@ -94,6 +94,12 @@ class DraftConfig:
     log_steps: int = 10_000  # rows between two lines in the log; 0: none
     metrics: str | None = None  # a file for Prometheus, written with each line in the log
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not field.default:
+                _check_value(field.name, value, "the configuration")
+
     @classmethod
     def parse(cls, given: Mapping[str, Any], where: str = "the configuration") -> DraftConfig:
         """Return the configuration that `given` holds. Raises UsageError."""

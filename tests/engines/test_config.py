@@ -172,6 +172,19 @@ def test_artifacts_that_cannot_be_opened_are_named(tmp_path):
         open_source(DraftConfig(history=str(tmp_path / "none"), store=False), 100)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("sessions", -1), ("threads", 0), ("tokens", 3.5), ("pause", "no"), ("store", 1),
+        ("datastores", "mine"), ("history", 5), ("drafter", None), ("min_probability", 2),
+        ("history_by", "user"), ("pass_cost", True), ("metrics", Path("m")),
+    ],
+)  # fmt: skip
+def test_a_config_of_wrong_values_is_not_made(key, value):
+    with pytest.raises(UsageError, match=f"{key} of the configuration must be"):
+        DraftConfig(**{key: value})
+
+
 def test_keys_with_their_defaults_are_not_logged(caplog):
     DraftConfig(pause=True, sessions=5).log_unused(("pause", "tokens"), "this engine")
     assert caplog.records == []
