@@ -48,7 +48,7 @@ class Answer:
     model: str
     drafter: DrafterChoice
     template: str | None  # None: the prompt is used as it is
-    budget: int | str  # draft nodes per pass, or "auto"
+    budget: int | str | None  # draft nodes per pass, or "auto"; None: it verified no drafts
     again: Callable[[], Comparison]  # decodes the prompt again in other ways
     comparison: Comparison | None = None
 

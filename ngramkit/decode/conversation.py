@@ -137,6 +137,13 @@ class Conversation:
         conversation no longer fits the model's context.
         """
         require_prompt(text)
+        for each in self.messages:
+            if not isinstance(each, Message):
+                raise UsageError(
+                    f"messages must be Messages, got {each!r:.60}",
+                    "Keep some of the conversation's own, or ask() each text.",
+                    option="messages",
+                )
         messages = [*self.messages, Message("user", text)]
         prompt = chat_ids(self.model.tokenizer, self.template, messages)
         require_prompt_fits(

@@ -74,7 +74,9 @@ class Decoder:
         return cls(model, options, verify, MAX_NODES, True, profile)
 
     @property
-    def shown_budget(self) -> int | str:
+    def shown_budget(self) -> int | str | None:
+        if self.options.cache is not None:  # it verifies no drafts
+            return None
         return "auto" if self.is_auto else self.budget
 
     def numbered(self, number: int) -> Decoder:

@@ -137,6 +137,14 @@ def test_a_model_without_a_template_is_refused(demo):
         Conversation(demo)
 
 
+def test_messages_of_another_type_are_refused(demo):
+    talk = Conversation(demo, drafter="none", template="chatml")
+    for messages in ("hello", [{"role": "user", "content": "hello"}]):
+        talk.messages = messages
+        with pytest.raises(UsageError, match="messages must be Messages, got"):
+            talk.ask("hi")
+
+
 def test_it_is_public(demo):
     assert ngramkit.Conversation is Conversation
     reply = talk(demo).ask("x")

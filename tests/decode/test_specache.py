@@ -376,6 +376,7 @@ def test_decode_says_that_it_is_not_lossless_and_what_was_held(ngramkit_cli):
     assert done.code == drafted.code == 0, done.err + drafted.err
     assert done.json["lossless"] is False
     assert done.json["cache"] == "specache"
+    assert done.json["budget"] is drafted.json["budget"] is None
     assert done.json["cache_bytes"]["residual"] > 0
     assert "not lossless" in done.err
     assert [result.code for result in wrong] == [2] * 5
