@@ -116,7 +116,7 @@ def _write_datastore(
     reporter.stage("choosing passages", None)
     passages = choose_passages(datastore.shards, separator, budget - shards, answers)
     if not len(passages.rows):
-        raise _too_small(datastore, size, 8 * (separator + 2) + HEADER_BYTES)
+        raise _too_small(datastore, size, _least_bytes(separator))
     fill = -(-passages.size // shards)
     reporter.stage("suffix arrays", passages.size)
     from ngramkit.kernels.suffix.sort import sort_shard
@@ -136,21 +136,31 @@ def _write_datastore(
 def _tokens_that_fit(datastore: Datastore, size: int) -> tuple[int, int]:
     """Return the tokens, with separators, that fit into `size` bytes, and the number of shards."""
     separator = datastore.separator
-    token = token_dtype(separator).itemsize + 4  # bytes, with its place in the suffix array
-    buckets = 8 * (separator + 2) + HEADER_BYTES
+    token, buckets = _bytes_of_token(separator), _bytes_of_buckets(separator)
     whole = sum(len(shard.tokens) for shard in datastore.shards)
     shards = max(-(-min(size // token, whole) // MAX_SHARD_TOKENS), 1)
     tokens = (size - shards * buckets) // token
     if tokens <= shards:
-        raise _too_small(datastore, size, buckets)
+        raise _too_small(datastore, size, _least_bytes(separator))
     return tokens, shards
 
 
-def _too_small(artifact: Artifact, size: int, empty: int) -> UsageError:
+def _bytes_of_token(separator: int) -> int:
+    return token_dtype(separator).itemsize + 4  # with its place in the suffix array
+
+
+def _bytes_of_buckets(separator: int) -> int:
+    return 8 * (separator + 2) + HEADER_BYTES  # of a shard
+
+
+def _least_bytes(separator: int) -> int:
+    """Return the size of a datastore with room for any one passage."""
+    return _bytes_of_buckets(separator) + (PASSAGE_TOKENS + 2) * _bytes_of_token(separator)
+
+
+def _too_small(artifact: Artifact, size: int, least: int) -> UsageError:
     return UsageError(
-        f"cannot prune {artifact.path} to {size:,} B",
-        f"Give more than {empty:,} B, the size of an empty {artifact.kind}.",
-        option="bytes",
+        f"cannot prune {artifact.path} to {size:,} B", f"Give at least {least:,} B.", option="bytes"
     )
 
 
@@ -182,7 +192,7 @@ def _frozen_table(
     reporter.stage("choosing followers", None)
     arrays = prune_table(table, size - HEADER_BYTES, answers)
     if not len(arrays["leaders"]):
-        raise _too_small(table, size, HEADER_BYTES)
+        raise _too_small(table, size, HEADER_BYTES + 8 + sum(_row_bytes(table)))
     writer.write(TABLE, arrays)
     counts = {name: len(arrays[name]) for name in ("leaders", "followers")}
     return dict(table.manifest.parameters), counts
@@ -211,8 +221,7 @@ def _most_worth_per_byte(
     table: FrozenTable, sizes: Array, owner: Array, worth: Array, size: int
 ) -> Array:
     """Mark the followers to keep in `size` bytes: bool[F]."""
-    row = table.followers.itemsize * table.follower_len + table.follower_counts.itemsize
-    head = table.leaders.itemsize * table.leader_len + table.leader_counts.itemsize + 8
+    row, head = _row_bytes(table)
     best_first = np.lexsort((-worth, owner))
     costs = np.full(len(worth), row, np.int64)
     first = np.cumsum(sizes) - sizes
@@ -224,6 +233,13 @@ def _most_worth_per_byte(
     kept = np.zeros(len(worth), bool)
     kept[best_first[order[:fitting]]] = True
     return kept
+
+
+def _row_bytes(table: FrozenTable) -> tuple[int, int]:
+    """Return the bytes of a follower, and of a leader."""
+    row = table.followers.itemsize * table.follower_len + table.follower_counts.itemsize
+    head = table.leaders.itemsize * table.leader_len + table.leader_counts.itemsize + 8
+    return row, head
 
 
 def _follower_worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) -> Array:

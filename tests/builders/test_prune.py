@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from reporters import Notes
@@ -146,6 +148,18 @@ def test_what_cannot_be_pruned(datastore, frozen, token_store, tmp_path):
             prune_artifact(artifact, tmp_path / "p", 1000)
         assert error.value.option == ("bytes",)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["datastore", "frozen"])
+def test_the_size_that_a_refusal_names_is_enough(request, tmp_path, kind):
+    artifact = request.getfixturevalue(kind)
+    for size in (1, HEADER_BYTES + 1, EMPTY + 1 if kind == "datastore" else HEADER_BYTES + 20):
+        with pytest.raises(UsageError, match="cannot prune") as error:
+            prune_artifact(artifact, tmp_path / "p", size)
+        least = int(re.sub(r"\D", "", error.value.hint))
+        assert least > size
+    pruned = prune_artifact(artifact, tmp_path / "p", least)
+    assert 0 < pruned.manifest.bytes <= least
 
 
 def test_the_card_says_how_it_was_made(datastore, tmp_path):
