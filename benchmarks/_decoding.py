@@ -20,6 +20,7 @@ from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.model_bigram import build_model_bigram
 from ngramkit.builders.model_unigram import build_model_unigram
 from ngramkit.decode.decoder import Decoder
+from ngramkit.decode.kept_costs import learnt_costs
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.demo import demo_prompts
@@ -48,7 +49,8 @@ def decoder_of(model: LanguageModel, profile: Profile | None = None) -> Decoder:
     options = DecodeOptions(budget=default_budget(model), max_new_tokens=NEW_TOKENS)
     decoder = Decoder.settle(model, options)
     if profile is not None:
-        decoder = replace(decoder, budget=profile.sizes[-1], is_auto=True, profile=profile)
+        costs = learnt_costs(model.model, decoder.verify, profile)
+        decoder = replace(decoder, budget=profile.sizes[-1], costs=costs)
     return decoder
 
 

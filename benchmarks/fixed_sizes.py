@@ -23,6 +23,7 @@ from ngramkit.basics.progress import SILENT
 from ngramkit.corpus.chat import find_template
 from ngramkit.decode.compare import in_lockstep, warm_up
 from ngramkit.decode.decoder import Decoder
+from ngramkit.decode.kept_costs import learnt_costs
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.result import Clock
@@ -99,7 +100,9 @@ def decoder(model: LanguageModel, name: str) -> Decoder:
     """Return a decoder of a draft size that knows nothing of what passes cost."""
     budget = int(name) if name.isdigit() else None
     options = DecodeOptions(max_new_tokens=NEW_TOKENS, budget=budget)
-    settled = replace(Decoder.settle(model, options), profile=None)
+    settled = Decoder.settle(model, options)
+    if settled.costs is not None:  # not those of a profile
+        settled = replace(settled, costs=learnt_costs(model.model, settled.verify))
     return settled.undrafted() if name == NONE else settled
 
 

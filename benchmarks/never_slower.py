@@ -33,6 +33,7 @@ from benchmarks._real import built_in
 from ngramkit.builders.model_unigram import build_model_unigram
 from ngramkit.decode.compare import in_lockstep, warm_up
 from ngramkit.decode.decoder import Decoder
+from ngramkit.decode.kept_costs import learnt_costs
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.result import Clock, Decoded
@@ -66,7 +67,9 @@ class Comparison:
     def __init__(self, given: Drafters, new_tokens: int, *, sampled: bool) -> None:
         self.model, self._drafts = given.model, given
         options = DecodeOptions(max_new_tokens=new_tokens, temperature=1.0 if sampled else 0.0)
-        self._decoder = replace(Decoder.settle(self.model, options), profile=None)
+        settled = Decoder.settle(self.model, options)
+        costs = learnt_costs(self.model.model, settled.verify)
+        self._decoder = replace(settled, costs=costs)
         self._alone = self._decoder.undrafted()
         self.names = [name for name in DRAFTERS if name != NONE]
 

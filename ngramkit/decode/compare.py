@@ -161,7 +161,7 @@ def compare(
 
 def warm_up(decoder: Decoder, prompt: TokenArray, drafter: Drafter) -> None:
     """Write a few tokens, so that imports and kernels are not measured."""
-    if decoder.is_auto and not isinstance(drafter, NoDraft):
+    if decoder.costs is not None and not isinstance(drafter, NoDraft):
         compile_kernels()
     short = replace(decoder.options, max_new_tokens=WARM_UP_TOKENS, stop=())
     decoder = replace(decoder, options=short)

@@ -9,7 +9,7 @@ import torch
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.budget.auto import AutoBudget
-from ngramkit.budget.costs import MAX_NODES
+from ngramkit.budget.costs import MAX_NODES, PassCosts
 from ngramkit.budget.profile import Profile
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
 from ngramkit.decode.ends import StopStrings
@@ -37,16 +37,15 @@ from ngramkit.drafters.registry import NoDraft
 class Decoder:
     """A loaded model with settled options, which answers requests.
 
-    `verify` is tree, batch or chain, `budget` the maximum of draft nodes per pass. With `is_auto`
-    the draft size adapts, starting from `profile`.
+    `verify` is tree, batch or chain, `budget` the maximum of draft nodes per pass. With `costs` the
+    draft size adapts.
     """
 
     model: LanguageModel
     options: DecodeOptions
     verify: str
     budget: int
-    is_auto: bool = False
-    profile: Profile | None = None
+    costs: PassCosts | None = None
     references: References = ()
 
     @classmethod
@@ -71,20 +70,20 @@ class Decoder:
         path = profile_file(model.model)
         options.reporter.note("budget: auto" if path is None else f"budget: auto, from {path}")
         profile = None if path is None else Profile.load(path)
-        return cls(model, options, verify, MAX_NODES, True, profile)
+        return cls(model, options, verify, MAX_NODES, learnt_costs(model.model, verify, profile))
 
     @property
     def shown_budget(self) -> int | str | None:
         if self.options.cache is not None:  # it verifies no drafts
             return None
-        return "auto" if self.is_auto else self.budget
+        return self.budget if self.costs is None else "auto"
 
     def numbered(self, number: int) -> Decoder:
         seed = (self.options.seed + number) & MAX_SEED
         return replace(self, options=replace(self.options, seed=seed))
 
     def undrafted(self) -> Decoder:
-        return replace(self, is_auto=False, profile=None, references=())
+        return replace(self, costs=None, references=())
 
     def decode(
         self,
@@ -168,7 +167,6 @@ class Decoder:
 
     def _budgeted(self, request: Request, drafter: Drafter) -> Request:
         request = replace(request, threads=self.threads)
-        if not self.is_auto or isinstance(drafter, NoDraft):
+        if self.costs is None or isinstance(drafter, NoDraft):
             return request
-        costs = learnt_costs(self.model.model, self.verify, self.profile)
-        return replace(request, auto=AutoBudget(costs, drafter, rows=self.verify == "batch"))
+        return replace(request, auto=AutoBudget(self.costs, drafter, rows=self.verify == "batch"))
