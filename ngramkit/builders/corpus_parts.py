@@ -40,7 +40,7 @@ from ngramkit.corpus.deduplication import (
 )
 from ngramkit.corpus.document import BEGINNING, Corpus, Counts, Document, Position
 from ngramkit.corpus.encoding import EncodedBatch, Encoder, encode_documents, use_cores
-from ngramkit.corpus.gigatoken import open_encoder
+from ngramkit.corpus.gigatoken import ComparedEncoder
 from ngramkit.corpus.mixing import Mixture
 from ngramkit.corpus.open import AnyCorpus
 from ngramkit.corpus.tokenizer import TextTokenizer
@@ -316,7 +316,7 @@ def _cached_encoder(tokenizer: str, fingerprint: str) -> Encoder:
 
     use_cores(1)
     text = open_arrays(require_shared(Path(tokenizer)))["json"]
-    return open_encoder(Tokenizer.from_str(text.tobytes().decode()), SILENT)
+    return ComparedEncoder(Tokenizer.from_str(text.tobytes().decode()), SILENT)
 
 
 @lru_cache(maxsize=2)

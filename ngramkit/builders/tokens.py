@@ -29,7 +29,7 @@ from ngramkit.builders.tasks import Executor, StageRunner, open_executor
 from ngramkit.corpus.deduplication import DUPLICATES, EVALUATION, Deduplicated
 from ngramkit.corpus.document import Position
 from ngramkit.corpus.encoding import EncodedBatch, encode_documents, use_cores
-from ngramkit.corpus.gigatoken import open_encoder
+from ngramkit.corpus.gigatoken import ComparedEncoder
 from ngramkit.corpus.naming import default_artifact_paths, planned_corpus
 from ngramkit.corpus.open import (
     AnyCorpus,
@@ -338,7 +338,7 @@ def _encode_here(
     by_bytes = limit is None and size is not None
     reporter.stage("tokenize", size if by_bytes else limit, "bytes" if by_bytes else "documents")
     reporter.advance(0 if by_bytes else cutter.position.kept, **cutter.counts)
-    encoder = open_encoder(tokenizer.backend, reporter)
+    encoder = ComparedEncoder(tokenizer.backend, reporter)
     documents = corpus.documents(cutter.position)
     for packed in encode_documents(documents, encoder, tokenizer.record.vocabulary, ending):
         yield packed

@@ -17,7 +17,7 @@ import numpy as np
 from ngramkit.basics.machine import Lock
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import visible
-from ngramkit.corpus.encoding import Encoder, Ids, PlainEncoder, replace_surrogates
+from ngramkit.corpus.encoding import Ids, PlainEncoder, replace_surrogates
 
 LOG = logging.getLogger("ngramkit")
 GIGATOKEN_AFTER_CHARACTERS = 1 << 21
@@ -50,13 +50,13 @@ class DifferentError(Exception):
 
 
 class ComparedEncoder:
-    """An encoder by gigatoken while it agrees with `plain`."""
+    """An encoder by gigatoken while that is installed and agrees with the tokenizer `backend`."""
 
-    def __init__(self, plain: PlainEncoder, reporter: Reporter) -> None:
-        self._plain, self._reporter = plain, reporter
+    def __init__(self, backend: Any, reporter: Reporter) -> None:
+        self._plain, self._reporter = PlainEncoder(backend), reporter
         self._lock = Lock()
         self._fast: Any = None
-        self._is_decided = False
+        self._is_decided = find_spec("gigatoken") is None
         self._characters = 0
 
     def encode(self, texts: list[str]) -> Ids:
@@ -110,12 +110,6 @@ class ComparedEncoder:
             if not np.array_equal(own, wanted):
                 raise DifferentError(f"encodes {visible(texts[number][:40])!r} differently")
         return ids
-
-
-def open_encoder(backend: Any, reporter: Reporter) -> Encoder:
-    """Return an encoder that uses gigatoken, if that is installed and agrees with tokenizers."""
-    plain = PlainEncoder(backend)
-    return plain if find_spec("gigatoken") is None else ComparedEncoder(plain, reporter)
 
 
 def _encode_fast(fast: Any, texts: list[str]) -> Ids:

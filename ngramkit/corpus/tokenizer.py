@@ -85,15 +85,15 @@ class TextTokenizer:
     def __repr__(self) -> str:
         return f"<TextTokenizer {self.record.id}, {self.record.vocabulary:,} tokens>"
 
-    def encode(self, text: str) -> npt.NDArray[np.int32]:
-        """Return ids, int32[n], without special tokens. Raises InputError for invalid text."""
-        return self._encode(text, special=False)
-
     def encode_prompt(self, text: str) -> npt.NDArray[np.int32]:
         """Return ids, int32[n], with the model's special tokens. Raises as `encode`."""
-        return self._encode(text, special=True)
+        return self.encode(text, special=True)
 
-    def _encode(self, text: str, *, special: bool) -> npt.NDArray[np.int32]:
+    def encode(self, text: str, *, special: bool = False) -> npt.NDArray[np.int32]:
+        """Return ids, int32[n], by default without special tokens.
+
+        Raises InputError for invalid text.
+        """
         try:
             ids = self.backend.encode(text, add_special_tokens=special).ids
         except (TypeError, UnicodeEncodeError):

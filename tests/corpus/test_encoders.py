@@ -17,7 +17,7 @@ from ngramkit.basics.terminal_text import visible
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import gigatoken
 from ngramkit.corpus.encoding import PlainEncoder
-from ngramkit.corpus.gigatoken import hard_texts, open_encoder
+from ngramkit.corpus.gigatoken import ComparedEncoder, hard_texts
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 
@@ -59,7 +59,7 @@ def opened(monkeypatch):
         monkeypatch.setattr(gigatoken, "GIGATOKEN_AFTER_CHARACTERS", 200)
         monkeypatch.setattr(gigatoken, "CODE_POINTS", range(0x1000))  # gigatoken itself gets all
         reporter = Notes()
-        return open_encoder(backend, reporter), fast, reporter.lines
+        return ComparedEncoder(backend, reporter), fast, reporter.lines
 
     return make
 
@@ -153,7 +153,7 @@ def test_gigatoken_itself(monkeypatch):
     monkeypatch.setattr(gigatoken, "GIGATOKEN_AFTER_CHARACTERS", 200)
     reporter = Notes()
     backend = load_tokenizer("demo").backend
-    encoder = open_encoder(backend, reporter)
+    encoder = ComparedEncoder(backend, reporter)
     assert is_right(encoded(encoder))
     assert reporter.lines == ["encoding with gigatoken, checked against tokenizers"]
     text = ["a\ud800b"]
