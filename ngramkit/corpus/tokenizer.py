@@ -111,12 +111,21 @@ class TextTokenizer:
             )
         return np.array(ids, dtype=np.int32)
 
-    def decode(self, ids: Sequence[int] | npt.NDArray[Any]) -> str:
+    def decode(self, ids: Sequence[int] | npt.NDArray[Any], *, special: bool = True) -> str:
         try:
-            return str(self.backend.decode([int(i) for i in ids], skip_special_tokens=False))
+            return str(self.backend.decode([int(i) for i in ids], skip_special_tokens=not special))
         except BaseException as error:
             refuse_fault(error, self.record.id)
             raise
+
+    def decode_answer(self, ids: Sequence[int] | npt.NDArray[Any], *, special: bool = True) -> str:
+        """Return the text of ids that follow a prompt.
+
+        `decode` takes them for the beginning of a text, where SentencePiece drops a space.
+        """
+        prompt = self.encode("a")
+        before, whole = self.decode(prompt), self.decode([*prompt, *ids], special=special)
+        return whole.removeprefix(before)
 
     def shown(self, ids: Sequence[int]) -> str:
         """Return the text of `ids`; bytes of incomplete characters are \\xNN."""

@@ -227,7 +227,7 @@ def where_answers_part(
     if decoder.options.sampling.greedy and all(tokens) and model.model.dtype.itemsize == 2:
         behind = _distance_to_best(decoder, prompt, ours[:index])
         near = bool((behind[[*tokens[0], *tokens[1]]] <= NEAR_TIE).all())
-    mine, other = (model.tokenizer.decode(token) if token else None for token in tokens)
+    mine, other = (model.tokenizer.decode_answer(token) if token else None for token in tokens)
     return Parting(index, mine, other, of, near)
 
 

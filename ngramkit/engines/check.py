@@ -224,7 +224,7 @@ def check_engine(
         option_effects,
         model,
         text,
-        tokenizer.decode(chain) if tokenizer is not None else None,
+        tokenizer.decode_answer(chain) if tokenizer is not None else None,
         len(chain),
         1e3 * sorted(seconds)[len(seconds) // 2] if seconds else 0.0,
         Rows(vllm_modes() if engine == "vllm" else ()),

@@ -381,5 +381,5 @@ def prompts_of_conversation(
 
 
 def answer_text(tokenizer: TextTokenizer, template: Template, token_ids: Sequence[int]) -> str:
-    text: str = tokenizer.backend.decode(token_ids, skip_special_tokens=True)
+    text = tokenizer.decode_answer(token_ids, special=False)
     return text if template.name == "none" else text.strip()

@@ -71,7 +71,7 @@ def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
         opened.tokenizer.require(tokenizer.record, str(opened.path))
         for request in reading.requests[-last:]:
             prompt = tokenizer.decode(request.tokens[: request.prompt])
-            output = tokenizer.decode(request.tokens[request.prompt :])
+            output = tokenizer.decode_answer(request.tokens[request.prompt :])
             shown.append(RememberedRequest(prompt[-SHOWN_CHARS:], output[:SHOWN_CHARS]))
     return HistoryContents(
         path=Path(path),
@@ -234,5 +234,5 @@ def history_forget(
         return HistorySize.of(history, *drop_matching(history, lambda request: True))
     tokenizer = load_tokenizer(history.tokenizer.id)
     history.tokenizer.require(tokenizer.record, str(history.path))
-    dropped = drop_matching(history, lambda each: str(text) in tokenizer.decode(each.tokens))
+    dropped = drop_matching(history, lambda each: str(text) in tokenizer.decode_answer(each.tokens))
     return HistorySize.of(history, *dropped)

@@ -10,10 +10,12 @@ import sys
 import pytest
 from tokenizer_folders import CHAT, SHAPES, byte_level, write, write_all
 
+import ngramkit
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.models import resolve_model
 from ngramkit.corpus.chat import OWN, Message, find_template
 from ngramkit.corpus.tokenizer import TokenizerFiles, load_tokenizer
+from ngramkit.evaluate.records import answer_text
 from ngramkit.formats.tokenizer_record import tokenizer_fingerprint
 
 # Where tokenizers differ: spaces, digits, contractions, scripts, combining marks, code, marks.
@@ -59,6 +61,20 @@ def test_every_shape_is_loaded_as_transformers_does(folders, name):
 
 def test_the_embedded_model_too():
     require_same(resolve_model("demo"))
+
+
+@pytest.mark.parametrize("name", ["llama-2", "qwen3"])
+def test_an_answer_keeps_its_first_space(folders, tmp_path, name):
+    tokenizer, prompt, answer = load_tokenizer(folders[name]), "# \u6f22", "    return x\n"
+    log, past = tmp_path / "log.jsonl", tmp_path / "past"
+    log.write_text(json.dumps({"prompt": prompt, "output": answer}))
+    ids = tokenizer.encode(prompt + answer)[len(tokenizer.encode(prompt)) :]
+    plain = find_template("none", tokenizer)
+    assert answer_text(tokenizer, plain, [*ids, tokenizer.record.eos]) == answer
+    ngramkit.history_import(log, past, model=folders[name])
+    shown = ngramkit.history_inspect(past, last=1).last[0].output
+    assert shown == answer + tokenizer.eos_token
+    assert ngramkit.history_forget(past, text=answer).dropped == 1
 
 
 @pytest.mark.parametrize("text", ["a\udcff", "\ud83d"])  # a broken byte; half a pair
