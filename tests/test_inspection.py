@@ -86,3 +86,13 @@ def test_a_text_is_looked_up_only_where_phrases_are_counted():
         with pytest.raises(UsageError, match="cannot look up a text in a") as refused:
             ngramkit.inspect(golden / kind, "def")
         assert refused.value.option == ("query",)
+
+
+def test_a_text_that_is_too_short_to_look_up_is_refused(table, tmp_path):
+    text = "import os\nimport sys\n" * 3
+    pairs = ngramkit.build_frozen(iter([text]), tmp_path / "pairs", model="demo", leader_len=2)
+    assert ngramkit.inspect(pairs, "import os").query.matches == 3
+    for artifact, query, least in ((pairs, "import", 2), (table, "", 1)):
+        with pytest.raises(UsageError, match=f"query must have at least {least} token") as refused:
+            ngramkit.inspect(artifact, query)
+        assert refused.value.option == ("query",)

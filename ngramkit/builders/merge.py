@@ -94,8 +94,9 @@ def merge(
                 stages = StageRunner(writer, one_by_one, reporter)
                 parameters, counts = _merge_frozen_tables(parts, memory, stages)
             sums = {
-                name: sum(part.manifest.counts.get(name, 0) for part in parts)
+                name: sum(part.manifest.counts[name] for part in parts)
                 for name in ("documents", "tokens")
+                if all(name in part.manifest.counts for part in parts)  # not in imported tables
             }
             writer.commit(
                 parts[0].tokenizer,

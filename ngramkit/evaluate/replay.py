@@ -212,8 +212,9 @@ def replay(
     if recorded is not None:
         verify_missing_with(recorded, model, reporter)
     records = records[:limit]
+    learns = keep_state is not None and store
     lacking = report_lacking(
-        choices, records, reporter, evidence=recorded is not None, learns=keep_state is not None
+        choices, records, reporter, evidence=recorded is not None, learns=learns
     )
     if baseline is not None and curves is not None:
         compared = label_among(baseline, [choice.label for choice in choices])

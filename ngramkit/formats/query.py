@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import a_kind
+from ngramkit.basics.terminal_text import counted
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import FrozenTable
@@ -50,7 +51,16 @@ def query_artifact(
     """Return the `top` most frequent continuations of `phrase`.
 
     A datastore counts over all shards. A frozen table looks up the last `leader_len` tokens.
+    Raises UsageError for fewer tokens.
     """
+    least = artifact.leader_len if isinstance(artifact, FrozenTable) else 1
+    if len(phrase) < least:
+        raise UsageError(
+            f"query must have at least {counted(least, 'token')} for {artifact.where}, "
+            f"got {len(phrase)}",
+            "Give a longer text.",
+            option="query",
+        )
     if isinstance(artifact, FrozenTable):
         return _count_in_table(artifact, list(phrase[-artifact.leader_len :]), top)
     return _count_in_datastore(artifact, phrase, top)

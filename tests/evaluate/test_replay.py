@@ -152,6 +152,8 @@ def test_a_drafter_without_its_source_has_no_figure(answers):
     learnt = ngramkit.replay(answers, model="demo", drafters="ssd", budgets=[4], keep_state=True)
     assert learnt[0].missing is None
     assert not any(each.interval.startswith("95") for each in learnt.ratios())
+    with pytest.raises(UsageError, match=r"ssd: needs past requests"):  # nothing is remembered
+        ngramkit.replay(answers, model="demo", drafters="ssd", keep_state=True, store=False)
     with pytest.raises(UsageError, match=r"recycling: needs .*--evidence"):
         ngramkit.replay(answers, model="demo", drafters="recycling")
     with pytest.raises(ArtifactError, match="datastore"):

@@ -13,6 +13,7 @@ from made_up import ngrams, random_documents
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
+from ngramkit.builders.merge import merge
 from ngramkit.drafters.blend import Blend
 from ngramkit.exchange.llama_cpp import import_cache, read_cache, write_cache
 from ngramkit.exchange.ngrams import Ngrams, datastore_ngrams, frozen_ngrams
@@ -135,6 +136,16 @@ def test_one_order_of_a_dynamic_cache_is_imported(tmp_path, word_tokenizer):
     assert table.leaders.tolist() == [[1]]
     with pytest.raises(UsageError, match=r"order must be .* got 3"):
         import_cache(tmp_path / "c", word_tokenizer, tmp_path / "g", order=3)
+
+
+def test_a_merge_does_not_count_the_tokens_of_an_imported_cache(tmp_path, word_tokenizer):
+    parts = []
+    for name in ("a", "b"):
+        write_cache(tmp_path / name, [ngrams((1, 2, 3))])
+        parts.append(import_cache(tmp_path / name, word_tokenizer, tmp_path / f"table-{name}"))
+    merged = merge(parts, tmp_path / "both")
+    assert merged.manifest.counts == {"leaders": 1, "followers": 1}
+    assert list(verify_checksums_and_values(merged))
 
 
 def test_ids_of_another_tokenizer_are_refused(tmp_path, word_tokenizer):
