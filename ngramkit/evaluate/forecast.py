@@ -118,6 +118,12 @@ def forecast(
     read_by, records, _ = read_answers(
         files, None, model, template, reading, reporter, selected, "files"
     )
+    if newest is not None and not selected.sessions_found:
+        raise UsageError(
+            "cannot use newest: the log has no sessions of agents",
+            "Leave it out: all requests of such a log are replayed.",
+            option="newest",
+        )
     read = selected.left_out + sum(len(record.turns) for record in records)
     tokenizer, records = record_of(read_by), records[:limit]
     recorded = Recorded.of(records, tokenizer.id)

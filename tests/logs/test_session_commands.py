@@ -12,7 +12,7 @@ import pytest
 from reporters import Notes
 
 import ngramkit
-from ngramkit.basics.errors import InputError
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus.chat import KNOWN, Message, Template
 from ngramkit.corpus.message_prefix import MessagePrefix
 from ngramkit.corpus.open import open_corpus
@@ -233,6 +233,14 @@ def test_only_the_newest_sessions_are_forecast(tmp_path, ngramkit_cli):
     )
     assert f"replayed: {text} " in " ".join(quiet.out.split())
     assert shown.json["replayed"] == found
+
+
+def test_newest_is_only_for_sessions(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps({"prompt": "def f(", "output": "x): return x"}))
+    with pytest.raises(UsageError, match="cannot use newest: the log has no sessions") as refused:
+        ngramkit.forecast(path, model="demo", drafter="context", newest="1M")
+    assert refused.value.option == ("newest",)
 
 
 def write_session(folder, name, times, model="m"):
