@@ -93,7 +93,7 @@ def build(
     if push:
         is_private = is_private_corpus(resolved.inputs.get("corpus", {}))
         require_allow_private(wanted.name, is_private, allow_private)
-    verdict = _judge_folder_or_url(resolved, root, url and place, push)
+    verdict = _judge_place_then_hub(resolved, place, hub=push)
     status, size = "up to date", None
     if verdict.stale and check:
         status = "would build"
@@ -170,29 +170,25 @@ def _digest_of_weights(recipe: Recipe) -> str:
         return str(HfApi().model_info(model.source, revision=model.revision).sha)
 
 
-def _judge_folder_or_url(resolved: Resolved, root: Path, url: str | None, hub: bool) -> Verdict:
-    if url is None:
-        return judge_staleness(resolved, root, hub=hub)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / resolved.recipe.name
-        fetch_manifest_and_recipe(UrlFolder.at(url, "out"), path)
-        verdict = judge_staleness(resolved, Path(folder), hub=hub)
-        return replace(verdict, why=verdict.why.replace(str(path), url))
+def _judge_place_then_hub(resolved: Resolved, place: str, *, hub: bool) -> Verdict:
+    if as_url(place) is None:
+        verdict = judge_staleness(resolved, Path(place))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / resolved.recipe.name
+            fetch_manifest_and_recipe(UrlFolder.at(place, "out"), path)
+            verdict = judge_staleness(resolved, path)
+            verdict = replace(verdict, why=verdict.why.replace(str(path), place))
+    destination = resolved.recipe.destination
+    if not verdict.stale or not hub or destination is None:
+        return verdict
+    there = _hub_recipe(destination)
+    if there is not None and not any(differing_inputs(there.get("inputs"), resolved.inputs)):
+        return Verdict(False, f"hf://{destination}")
+    return verdict
 
 
-def judge_staleness(resolved: Resolved, root: Path, *, hub: bool = False) -> Verdict:
-    recipe, inputs = resolved.recipe, resolved.inputs
-    path = root / recipe.name
-    local = _compare_recipe_of_folder(path, inputs)
-    if not local.stale or not hub or recipe.destination is None:
-        return local
-    there = _hub_recipe(recipe.destination)
-    if there is not None and not any(differing_inputs(there.get("inputs"), inputs)):
-        return Verdict(False, f"hf://{recipe.destination}")
-    return local
-
-
-def _compare_recipe_of_folder(path: Path, inputs: Inputs) -> Verdict:
+def judge_staleness(resolved: Resolved, path: Path) -> Verdict:
     clear_killed_run(path)
     if not path.exists():
         return Verdict(True, "missing")
@@ -205,7 +201,7 @@ def _compare_recipe_of_folder(path: Path, inputs: Inputs) -> Verdict:
         return Verdict(True, f"{path} was not built by this recipe")
     if made_of.get("build") != manifest.build:
         return Verdict(True, f"{path} was built again otherwise")
-    changed = next(differing_inputs(made_of.get("inputs"), inputs), None)
+    changed = next(differing_inputs(made_of.get("inputs"), resolved.inputs), None)
     return Verdict(True, changed) if changed else Verdict(False, str(path))
 
 
@@ -263,7 +259,7 @@ def build_resolved(
     text = recipe_text(artifact.manifest.build, resolved.inputs)
     if as_url(place) is not None:
         upload_text(UrlFolder.at(place), RECIPE, text)
-    elif _compare_recipe_of_folder(Path(place), resolved.inputs).stale:
+    elif judge_staleness(resolved, Path(place)).stale:
         replace_text(Path(place) / RECIPE, text)
     return artifact
 

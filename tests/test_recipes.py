@@ -64,7 +64,7 @@ parameters = {k = 3, width = 2, dtype = "float32"}
     assert len(resolved.inputs["weights"]) == 64
     built = build(resolved, tmp_path)
     assert (built.kind, built.manifest.parameters["k"]) == ("model-bigram", 3)
-    assert not judge_staleness(resolved, tmp_path).stale
+    assert not judge_staleness(resolved, tmp_path / "mine").stale
 
 
 @pytest.mark.parametrize("text", [DATASTORE, FROZEN])
@@ -73,17 +73,17 @@ def test_a_recipe_is_pruned_at_its_end(tmp_path, text):
     resolved = resolve(read_recipe(source))
     built = build(resolved, tmp_path)
     assert built.manifest.bytes <= 40 << 10 < read_manifest(tmp_path / "mine-whole").bytes
-    assert not judge_staleness(resolved, tmp_path).stale
+    assert not judge_staleness(resolved, tmp_path / "mine").stale
     more = resolve(read_recipe(write(tmp_path, text + "prune.bytes = 50000\n")))
-    assert judge_staleness(more, tmp_path).why == "prune.bytes is 50000, was 40960"
+    assert judge_staleness(more, tmp_path / "mine").why == "prune.bytes is 50000, was 40960"
 
 
 def test_a_finished_recipe_is_up_to_date_until_something_changes(tmp_path):
     recipe = read_recipe(write(tmp_path, FROZEN))
     resolved = resolve(recipe)
-    assert judge_staleness(resolved, tmp_path).why == "missing"
+    assert judge_staleness(resolved, tmp_path / "mine").why == "missing"
     first = contents(build(resolved, tmp_path).path)
-    assert not judge_staleness(resolved, tmp_path).stale
+    assert not judge_staleness(resolved, tmp_path / "mine").stale
     for before, after, why in [
         ("followers = 9", "followers = 8", "parameters.followers is 8, was 9"),
         ("limit = 12", "limit = 13", "corpus.limit is 13, was 12"),
@@ -91,12 +91,12 @@ def test_a_finished_recipe_is_up_to_date_until_something_changes(tmp_path):
         ("followers = 9", "eos = false", "parameters.eos is False, was True"),
     ]:
         other = read_recipe(write(tmp_path, FROZEN.replace(before, after)))
-        verdict = judge_staleness(resolve(other), tmp_path)
+        verdict = judge_staleness(resolve(other), tmp_path / "mine")
         assert verdict.stale
         assert why in verdict.why or "corpus" in verdict.why
     other = read_recipe(write(tmp_path, FROZEN.replace("followers = 9", "followers = 8")))
     assert contents(build(resolve(other), tmp_path).path) != first
-    assert judge_staleness(resolved, tmp_path).stale
+    assert judge_staleness(resolved, tmp_path / "mine").stale
     assert contents(build(resolved, tmp_path).path) == first
 
 
@@ -106,9 +106,9 @@ def test_what_a_recipe_did_not_build_is_stale(tmp_path):
     path = build(resolved, tmp_path).path
     made_of = json.loads((path / "recipe.json").read_text())
     (path / "recipe.json").write_text(json.dumps({**made_of, "build": "0" * 64}))
-    assert "built again otherwise" in judge_staleness(resolved, tmp_path).why
+    assert "built again otherwise" in judge_staleness(resolved, tmp_path / "mine").why
     (path / "recipe.json").unlink()
-    assert "not built by this recipe" in judge_staleness(resolved, tmp_path).why
+    assert "not built by this recipe" in judge_staleness(resolved, tmp_path / "mine").why
 
 
 def test_a_recipe_goes_on_behind_bad_records(tmp_path):
@@ -119,7 +119,7 @@ def test_a_recipe_goes_on_behind_bad_records(tmp_path):
     recipe = read_recipe(str(tmp_path / "r.toml"))
     built = build(resolve(recipe), tmp_path / "out")
     assert built.manifest.corpus["bad_records"] == 1
-    assert not judge_staleness(resolve(recipe), tmp_path / "out").stale
+    assert not judge_staleness(resolve(recipe), tmp_path / "out" / recipe.name).stale
 
 
 def test_a_pinned_tokenizer_is_compared(tmp_path):
