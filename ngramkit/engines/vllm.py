@@ -27,10 +27,10 @@ from ngramkit.engines.vllm_batch import most_drafted, open_batch
 from ngramkit.engines.vllm_modes import MODES
 from ngramkit.engines.vllm_options import draft_config, log_where_vllm_does
 from ngramkit.engines.vllm_requests import (
+    answer_unless_aborted,
     history_of_request,
     most_output,
     tenant_by,
-    unaborted_answer,
 )
 from ngramkit.engines.wrapping import wrap
 
@@ -134,7 +134,7 @@ class Proposer:
         joins = history_of_request(state, self._tenant(state), most)
         if joins is None:
             return
-        output = unaborted_answer(sampling, state.output_token_ids, most)
+        output = answer_unless_aborted(sampling, state.output_token_ids, most)
         if output is not None:
             tokens = np.array([*prompt, *output], np.int32)
             self._batch.finish(Finished(tokens, len(prompt), name, joins))

@@ -108,7 +108,7 @@ class RunningRequests:
         self.batch.sessions.end(name)
         self.texts.drop(name)
         if row is not None:
-            remember_unless_aborted(self.batch, name, row)
+            remember_finished(self.batch, name, row)
 
     def follow(
         self,
@@ -240,7 +240,7 @@ def history_of_request(request: Any, tenant: str | None, most: int) -> str | Non
     )
 
 
-def remember_unless_aborted(
+def remember_finished(
     batch: BatchDrafter, name: str, row: HostRow, *, proven: bool = False
 ) -> None:
     """Add a row that has ended to the history, unless it was aborted or must not be remembered.
@@ -251,7 +251,7 @@ def remember_unless_aborted(
     if request is None or request.joins is None:
         return
     sampling, written = request.sampling, row.output.tolist()
-    output = unaborted_answer(sampling, written, request.most, proven=proven)
+    output = answer_unless_aborted(sampling, written, request.most, proven=proven)
     if output is None and proven and sampling.stop and batch.decode is not None:
         output = stopped_answer(sampling, written, batch.decode)
     if output is not None:
@@ -262,7 +262,7 @@ def remember_unless_aborted(
 def _finish_ended(rows: HostRows, batch: BatchDrafter) -> None:
     """Remember the last requests, whose ends vLLM would have shown in the next step."""
     for name, row in sorted(rows.items()):
-        remember_unless_aborted(batch, name, row, proven=True)
+        remember_finished(batch, name, row, proven=True)
 
 
 def external_id(name: str) -> str:
@@ -286,7 +286,7 @@ def most_output(sampling: Any, prompt: int, longest: int) -> int:
     return min(sampling.max_tokens or longest, longest - prompt)
 
 
-def unaborted_answer(
+def answer_unless_aborted(
     sampling: Any, output: Sequence[int], most: int, *, proven: bool = False
 ) -> list[int] | None:
     """Return the token ids of a request's answer; None if it was aborted.
