@@ -46,19 +46,20 @@ class TextStream:
             return ""
         if self._in_run and not self._decode([token]):  # a special token does not end a run
             return ""
-        text = self._decode(self._ids)
-        incomplete = REPLACEMENT if text.endswith(REPLACEMENT) else ""
-        return self._take_new_text(text, incomplete)
+        return self._take_new_text(hold_back=True)
 
     def flush(self) -> str:
         """Return the held-back text, with replacement characters for an incomplete character."""
-        return self._take_new_text(self._decode(self._ids), "")
+        return self._take_new_text(hold_back=False)
 
     @property
     def pending(self) -> str:
         return self._run.decode("utf-8", "ignore")
 
-    def _take_new_text(self, text: str, incomplete: str) -> str:
+    def _take_new_text(self, *, hold_back: bool) -> str:
+        """Return the text since the last call, without an incomplete character if `hold_back`."""
+        text = self._decode(self._ids)
+        incomplete = REPLACEMENT if hold_back and text.endswith(REPLACEMENT) else ""
         self._run.clear()
         self._in_run = False
         if text == self._before[0]:
