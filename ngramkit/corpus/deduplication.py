@@ -25,7 +25,7 @@ from ngramkit.corpus.mixing import Composed, Mixture
 from ngramkit.corpus.words import written_words
 
 METHODS = ("exact", "minhash")
-MIN_SIMILARITY = 0.8
+NEAR_DUPLICATE_SIMILARITY = 0.8  # the least estimated Jaccard similarity
 RUN_WORDS = 5
 PERMUTATIONS = 128
 MINHASH_SEED = 0
@@ -178,5 +178,8 @@ def _index_of_near_duplicates() -> Any:
     from rensa import RMinHashDeduplicator
 
     return RMinHashDeduplicator(
-        threshold=MIN_SIMILARITY, num_perm=PERMUTATIONS, use_lsh=True, seed=MINHASH_SEED
+        threshold=NEAR_DUPLICATE_SIMILARITY,
+        num_perm=PERMUTATIONS,
+        use_lsh=True,
+        seed=MINHASH_SEED,
     )

@@ -62,7 +62,7 @@ class ComparedEncoder:
     def encode(self, texts: list[str]) -> Ids:
         with self._lock:
             if self._characters >= GIGATOKEN_AFTER_CHARACTERS and not self._is_decided:
-                self._fast, self._is_decided = self._load_if_equal(texts), True
+                self._fast, self._is_decided = self._load_gigatoken_if_equal(texts), True
             self._characters += sum(map(len, texts))
             fast = self._fast
         if fast is None or not texts:
@@ -74,7 +74,7 @@ class ComparedEncoder:
             LOG.warning("gigatoken %s: continuing with tokenizers", error)
             return self._plain.encode(texts)
 
-    def _load_if_equal(self, texts: list[str]) -> Any:
+    def _load_gigatoken_if_equal(self, texts: list[str]) -> Any:
         """Return None if gigatoken cannot load or disagrees."""
         from gigatoken import Tokenizer
 
