@@ -37,6 +37,10 @@ def leaked_share(answer: TokenArray, shards: Sequence[Array]) -> float:
     return held / len(begins)
 
 
+def _is_leaked(record: Record, shards: Sequence[Array]) -> bool:
+    return any(leaked_share(turn.answer, shards) > LEAKED_SHARE for turn in record.turns)
+
+
 @dataclass(frozen=True)
 class Leakage:
     records: int  # replayed
@@ -52,10 +56,7 @@ def without_leaks(
 
     datastores = {a.path: a for c in choices for a in c.artifacts.get("datastores", [])}
     shards = [row for _, each in sorted(datastores.items()) for row in shard_table(each.shards)]
-    flags = [
-        any(leaked_share(turn.answer, shards) > LEAKED_SHARE for turn in record.turns)
-        for record in records
-    ]
+    flags = [_is_leaked(record, shards) for record in records]
     count = sum(flags)
     if count:
         done = "left out" if drop else "they flatter the figures; drop_leaked=True leaves them out"

@@ -276,7 +276,7 @@ def learn_trust_and_mix_in(account, tokens, theirs, into, p, written):
     """Mix a prediction in, after crediting it with the token that followed, `written`, or -1."""
     if written >= 0:
         _learn_trust(account, tokens, theirs, into, p, written)
-    mix_in_by_trust(account, tokens, theirs, into, p)
+    weigh_by_trust_and_mix_in(account, tokens, theirs, into, p)
 
 
 @part
@@ -297,7 +297,7 @@ def _learn_trust(account, tokens, theirs, into, p, written):
 
 
 @part
-def mix_in_by_trust(account, tokens, theirs, into, p):
+def weigh_by_trust_and_mix_in(account, tokens, theirs, into, p):
     """Turn p float32[CANDIDATES] into (1 - trust) * p + trust * theirs.
 
     tokens int32[n], -1 ends them.
