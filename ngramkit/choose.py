@@ -86,12 +86,12 @@ class DrafterChoice:
             return f"needs {self.absent.needs}"
         entry = DRAFTERS[self.spec.name]
         if entry.needs_evidence and not evidence:
-            return "needs the model's top-k (--evidence)"
+            return "needs the model's top-k (evidence)"
         if entry.required and "past" in entry.sources and not learns:
             past = None if self.past is None else self.past.history(self.tokenizer)
             empty = past is None or not past.log.read().requests
             if empty and not (entry.references and references):
-                return "needs past requests (--history)"
+                return "needs past requests (history)"
         return None
 
     @property

@@ -153,6 +153,11 @@ def running_flags() -> dict[str, Flag]:
     return flags
 
 
+def lack_line(drafter: str, needs: str) -> str:
+    """Return the line of a drafter without figures; `needs`: as DrafterChoice.missing."""
+    return f"{drafter}: n/a, {with_flags(needs, ('evidence', 'history'), running_flags())}"
+
+
 def with_flags(text: str, names: Iterable[str], flags: Mapping[str, Flag]) -> str:
     """Replace every whole word of `names` by its flag: `top_p=1` by `--top-p 1`."""
     words = "|".join(re.escape(name) for name in names if name in flags)

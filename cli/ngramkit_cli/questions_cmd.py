@@ -11,6 +11,7 @@ import typer
 import ngramkit
 from ngramkit.basics.terminal_text import counted
 from ngramkit_cli import decode_options as opt
+from ngramkit_cli.errors import lack_line
 from ngramkit_cli.output import Output
 from ngramkit_cli.python_drafters import named_drafter
 from ngramkit_cli.shared_options import (
@@ -113,7 +114,7 @@ def _say_results(results: BenchResults, out: Output) -> None:
         if r.remarks:
             out.show(f"{r.drafter}: {r.remarks}")
     for name, needs in results.missing.items():
-        out.show(f"{name}: n/a, {needs}")
+        out.show(lack_line(name, needs))
     plain = next((r.speedup for r in results.results if r.drafter == GENERATE), None)
     if plain and "packed weights" in results.plan["device"]:
         out.say(

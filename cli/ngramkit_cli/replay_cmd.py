@@ -12,6 +12,7 @@ import typer
 import ngramkit
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.kinds import KIND_OF_ROLE
+from ngramkit_cli.errors import lack_line
 from ngramkit_cli.output import Output
 from ngramkit_cli.python_drafters import named_drafter
 from ngramkit_cli.shared_options import (
@@ -178,7 +179,7 @@ def _say_budgets(results: Sequence[Replay], budgets: list[int], out: Output) -> 
 def _remarks_by_drafter(results: Sequence[Replay]) -> list[str]:
     """Return a line per drafter that was not replayed or lacked evidence."""
     missing = {r.drafter: r.missing for r in results if r.missing is not None}
-    lines = [f"{name}: n/a, {needs}" for name, needs in missing.items()]
+    lines = [lack_line(name, needs) for name, needs in missing.items()]
     for r in results:
         if r.misses is not None and r.misses.missing:
             share = f"{r.misses.missing:,} of {r.misses.rows:,} contexts"

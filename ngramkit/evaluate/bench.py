@@ -226,7 +226,9 @@ def _choose_drafters(
             continue
         if named and len(missing) + 1 == named:
             raise choice.absent or UsageError(
-                f"cannot measure {each.label}: {needs}", "Name another drafter."
+                f"cannot measure {each.label}: {needs}",
+                "Give history, or name another drafter.",
+                option="history",
             )
         if named:
             missing[each.label] = needs

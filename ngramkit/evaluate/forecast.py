@@ -137,7 +137,8 @@ def forecast(
     choice = choose_from_sources(asked, tokenizer, given, reporter)
     referring = count_references(records)
     if missing := choice.missing(evidence=False, learns=given.past.store, references=referring > 0):
-        raise UsageError(f"cannot forecast {choice.label}: {missing}", "Name another drafter.")
+        hint = "Give history, or name another drafter."
+        raise UsageError(f"cannot forecast {choice.label}: {missing}", hint, option="history")
     if referring:
         records = without_unusable_references(records, choice, referring, reporter)
     results = []

@@ -133,7 +133,9 @@ def report_lacking(
     if first.absent is not None:
         raise first.absent
     raise UsageError(
-        f"cannot replay {first.label}: {lacking[first.label]}", "Give it, or name another drafter."
+        f"cannot replay {first.label}: {lacking[first.label]}",
+        "Give history or evidence, or name another drafter.",
+        option=("history", "evidence"),
     )
 
 

@@ -154,7 +154,7 @@ def test_a_drafter_without_its_source_has_no_figure(answers):
     assert not any(each.interval.startswith("95") for each in learnt.ratios())
     with pytest.raises(UsageError, match=r"ssd: needs past requests"):  # nothing is remembered
         ngramkit.replay(answers, model="demo", drafters="ssd", keep_state=True, store=False)
-    with pytest.raises(UsageError, match=r"recycling: needs .*--evidence"):
+    with pytest.raises(UsageError, match=r"recycling: needs .*\(evidence\)\n"):
         ngramkit.replay(answers, model="demo", drafters="recycling")
     with pytest.raises(ArtifactError, match="datastore"):
         ngramkit.replay(answers, model=tokenizer_of_its_own(), drafters="rest")
