@@ -78,7 +78,10 @@ def load_drafter(
 def open_given(
     sources: Sources, roles: Iterable[str], reporter: Reporter = SILENT
 ) -> dict[str, list[Artifact]]:
-    """Open the artifacts of these roles. Raises ArtifactError for a missing one or a wrong kind."""
+    """Open the artifacts of these roles.
+
+    Raises ArtifactError for a missing one or a wrong kind, UsageError for one given twice.
+    """
     from ngramkit.remote.fetch import fetch_artifact
 
     by_role: dict[str, list[Artifact]] = {}
@@ -87,7 +90,12 @@ def open_given(
         for source in given if role == "datastores" else () if given is None else (given,):
             artifact = fetch_artifact(source, reporter=reporter)
             require_kind(artifact.where, artifact.kind, role)
-            by_role.setdefault(role, []).append(artifact)
+            opened = by_role.setdefault(role, [])
+            if artifact.manifest in [each.manifest for each in opened]:
+                raise UsageError(
+                    f"{role} must differ, got {artifact.where} twice", "Name it once.", option=role
+                )
+            opened.append(artifact)
     return by_role
 
 

@@ -1,4 +1,5 @@
 import inspect
+import shutil
 from pkgutil import resolve_name
 
 import numpy as np
@@ -68,6 +69,16 @@ def test_two_tokenizers_do_not_mix(token_store, tmp_path):
         build_datastore(token_store([[1, 2, 3]], vocabulary), paths[-1])
     with pytest.raises(ArtifactError, match="tokenizer"):
         load_drafter("rest", datastores=paths)
+
+
+def test_a_datastore_given_twice_is_refused(token_store, tmp_path):
+    path = tmp_path / "d"
+    opened = build_datastore(token_store([[1, 2, 3]], 10), path)
+    for again in (path, opened, shutil.copytree(path, tmp_path / "copy")):
+        with pytest.raises(UsageError, match=r"datastores must differ, got .* twice"):
+            load_drafter("rest", datastores=[path, again])
+    other = build_datastore(token_store([[1, 2, 4]], 10), tmp_path / "other")
+    load_drafter("rest", datastores=[path, other])
 
 
 def test_options_are_the_constructors_own():
