@@ -100,11 +100,10 @@ class Decoder:
         with packed_weights_of(self.model.model):
             if self.options.specache is not None:
                 return self._decode_with(self.options.specache, request, drafter, sink)
-            request = self._budgeted(request, drafter)
             verifier = verifier or open_verifier(self.model.model, self.verify, room=request.room)
-            run = decode(verifier, drafter, request, sink)
-            if request.auto is not None:
-                keep_costs(self.model.model, self.verify, request.auto.costs)
+            run = decode(verifier, drafter, self._budgeted(request, drafter), sink)
+            if self.costs is not None:
+                keep_costs(self.model.model, self.verify, self.costs)
             return run
 
     def _decode_with(
@@ -124,9 +123,8 @@ class Decoder:
         return self.start(self.request(prompt), drafter)
 
     def start(self, request: Request, drafter: Drafter) -> Run:
-        request = self._budgeted(request, drafter)
         verifier = open_verifier(self.model.model, self.verify, room=request.room)
-        return Run(verifier, drafter, request)
+        return Run(verifier, drafter, self._budgeted(request, drafter))
 
     def open(self, prompt: TokenArray) -> ResumableVerifier:
         """Open a verifier with room for the prompt, int32[n], its answer and one draft."""
