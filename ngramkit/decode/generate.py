@@ -72,11 +72,21 @@ def generate(
             option="model",
         )
     ids = _token_ids(input_ids, model).to(model.device)
+    ids = ids[None] if ids.dim() == 1 else ids
+    mask = options.get("attention_mask")
+    is_tensor = isinstance(mask, torch.Tensor)
+    if mask is not None and not (is_tensor and mask.shape == ids.shape):
+        got = list(mask.shape) if is_tensor else type(mask).__name__
+        raise UsageError(
+            f"attention_mask must be a tensor like input_ids, {list(ids.shape)}, got {got}",
+            "Give the attention_mask of the tokenizer's output.",
+            option="attention_mask",
+        )
     for name in ("assistant_model", "synced_gpus"):
         if options.get(name):
             raise _refusal(name)
     return model.generate(
-        ids[None] if ids.dim() == 1 else ids,
+        ids,
         # transformers gives the prompt to a streamer, but passes no streamer to a function.
         streamer=streamer,
         custom_generate=functools.partial(custom_generate, streamer=streamer),
