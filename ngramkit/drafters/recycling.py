@@ -9,19 +9,24 @@ import numpy as np
 
 from ngramkit.drafters.base import NO_TOKENS, BaseDrafter, DraftTree, Evidence, Source, TokenArray
 from ngramkit.drafters.options import RecyclingOptions
-from ngramkit.kernels.recycling import CANDIDATES_PER_TOKEN, fill_tree, fixed_tree, overwrite_top_k
+from ngramkit.kernels.recycling import (
+    CANDIDATES_PER_TOKEN,
+    fill_tree,
+    likeliest_shape,
+    overwrite_top_k,
+)
 
 # The probability of a candidate by rank. Not measured: chosen so that 80 nodes resemble the
 # published tree: 8, 21, 25, 15, 8 and 3 nodes by level; these give 8, 23, 29, 13, 6 and 1.
 CHANCE_BY_RANK = np.array([0.44, 0.13, 0.07, 0.045, 0.032, 0.025, 0.02, 0.017])
 MAX_VOCABULARY = 1 << 20  # ids above are not learnt
-FIRST_TREE_NODES = 64  # nodes of the first tree
+INITIAL_SHAPE_NODES = 64  # grows with the budget
 
 
 class Matrix:
     def __init__(self) -> None:
         self.clear()
-        self._shape = fixed_tree(CHANCE_BY_RANK, FIRST_TREE_NODES)
+        self._shape = likeliest_shape(CHANCE_BY_RANK, INITIAL_SHAPE_NODES)
 
     def clear(self) -> None:
         self._rows = np.full((1, CANDIDATES_PER_TOKEN), -1, np.int32)
@@ -39,7 +44,7 @@ class Matrix:
 
     def draft(self, last: int, budget: int) -> DraftTree:
         if budget > len(self._shape[0]):
-            self._shape = fixed_tree(CHANCE_BY_RANK, 2 * budget)
+            self._shape = likeliest_shape(CHANCE_BY_RANK, 2 * budget)
         tokens, parents, scores = fill_tree(self._rows, last, *self._shape, budget)
         return DraftTree(tokens, parents, scores, np.full(len(tokens), Source.MODEL, np.uint8))
 

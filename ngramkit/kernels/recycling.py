@@ -15,7 +15,7 @@ from ngramkit.kernels.jit import allocating_entry, entry
 CANDIDATES_PER_TOKEN = 8  # candidates kept per token, as published
 
 
-def fixed_tree(chances: Array, nodes: int) -> tuple[Array, Array, Array]:
+def likeliest_shape(chances: Array, nodes: int) -> tuple[Array, Array, Array]:
     """Return the `nodes` best paths: parents int32[n] (-1 the root), ranks int32[n], scores.
 
     Scores float32[n] are products of `chances` float[CANDIDATES_PER_TOKEN], by rank. Parents

@@ -14,7 +14,7 @@ from ngramkit.kernels.automaton import (
     longest_repeat,
     new_automaton,
 )
-from ngramkit.kernels.recycling import fill_tree, fixed_tree, overwrite_top_k
+from ngramkit.kernels.recycling import fill_tree, likeliest_shape, overwrite_top_k
 from ngramkit.kernels.suffix.search import shard_table
 from ngramkit.kernels.suffix.sort import sort_shard
 
@@ -24,10 +24,10 @@ texts = st.lists(st.integers(0, 3), max_size=40)
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 7])
-def test_a_fixed_tree_is_the_paths_of_highest_chance(nodes):
+def test_a_shape_is_the_paths_of_highest_chance(nodes):
     chances = np.array([0.5, 0.3, 0.15])
-    parents, ranks, scores = fixed_tree(chances, nodes)
-    np.testing.assert_allclose(scores, naive.fixed_tree(chances.tolist(), nodes), rtol=1e-6)
+    parents, ranks, scores = likeliest_shape(chances, nodes)
+    np.testing.assert_allclose(scores, naive.likeliest_shape(chances.tolist(), nodes), rtol=1e-6)
     for node in range(nodes):
         path, at = [], node
         while at >= 0:
@@ -36,7 +36,7 @@ def test_a_fixed_tree_is_the_paths_of_highest_chance(nodes):
             at = parents[at]
         assert scores[node] == pytest.approx(np.prod(chances[path]), rel=1e-6)
     assert len(set(zip(parents.tolist(), ranks.tolist(), strict=True))) == nodes
-    longer = fixed_tree(chances, nodes + 5)
+    longer = likeliest_shape(chances, nodes + 5)
     assert all(np.array_equal(a[:nodes], b) for a, b in zip(longer, (parents, ranks, scores)))  # noqa: B905
 
 
@@ -56,7 +56,7 @@ def test_a_tree_is_filled_in_from_what_was_recycled(given_rows, last, budget):
         tokens, tops = zip(*given_rows, strict=True)
         overwrite_top_k(at_once, np.array(tokens, np.int32), np.array(tops, np.int32))
         np.testing.assert_array_equal(at_once, matrix)
-    parents, ranks, scores = fixed_tree(np.array([0.5, 0.3, 0.1]), 16)
+    parents, ranks, scores = likeliest_shape(np.array([0.5, 0.3, 0.1]), 16)
     tokens, above, chances = fill_tree(matrix, last, parents, ranks, scores, budget)
     paths = {-1: ()}
     for node, (token, parent) in enumerate(zip(tokens.tolist(), above.tolist(), strict=True)):

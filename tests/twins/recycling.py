@@ -6,7 +6,7 @@ import itertools
 from math import prod
 
 
-def fixed_tree(chances, nodes):
+def likeliest_shape(chances, nodes):
     """Every path of ranks with its chance, best first; of equal ones, any order."""
     deepest = range(1, nodes + 1)
     every = (itertools.product(range(len(chances)), repeat=depth) for depth in deepest)
