@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 MAX_LEADER_LEN, MAX_FOLLOWER_LEN = 4, 8
 MAX_ROWS = (1 << 31) - 1  # leaders, and followers of one leader
 MIN_MEMORY = 32 << 20  # bytes; with less, every frequent n-gram would take a separate pass
-TASK_MEMORY = 1 << 30  # bytes of a task on a cluster, by default
+DEFAULT_TASK_MEMORY = 1 << 30  # bytes of a task on a cluster, on top of BASE_MEMORY
 PIECE: Layout = {
     "leaders": (("uint16", "uint32"), 2),
     "counts": (("int64",), 1),
@@ -220,7 +220,7 @@ def _pieces(
         stages.reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
         yield from count_pieces(windows, table, stages.reporter)
         return
-    memory = max(memory or TASK_MEMORY, MIN_MEMORY)
+    memory = max(memory or DEFAULT_TASK_MEMORY, MIN_MEMORY)
     stages.reporter.note(f"{memory >> 20:,} MiB for each task, plus Python and the kernels")
     share = memory // 4  # the rest is for the piece and its parts
     groups = list(Windows(store, table.length, share, workers, tasks=True).groups())

@@ -23,7 +23,7 @@ from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.builders import frozen
 from ngramkit.builders.frozen import (
-    TASK_MEMORY,
+    DEFAULT_TASK_MEMORY,
     FrozenParameters,
     LeaderPiece,
     read_piece,
@@ -209,7 +209,7 @@ def _merge_frozen_tables(
         first.follower_len,
         max(table.parameter("followers") for table in tables),
     )
-    memory = max(memory or TASK_MEMORY, frozen.MIN_MEMORY)
+    memory = max(memory or DEFAULT_TASK_MEMORY, frozen.MIN_MEMORY)
     most = max(memory // row_bytes(first.tokenizer.vocabulary, wanted.length), 1)
     sizes = [len(table.followers) for table in tables]
 
