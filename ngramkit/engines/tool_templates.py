@@ -85,11 +85,11 @@ class _Values:
     def _value(self, schema: Any, depth: int) -> Any:
         opened = len(self._open)
         try:
-            return self._value_of_plain(self._plain(schema), depth)
+            return self._const_default_or_empty(self._plain(schema), depth)
         finally:
             del self._open[opened:]
 
-    def _value_of_plain(self, schema: Mapping[str, Any], depth: int) -> Any:
+    def _const_default_or_empty(self, schema: Mapping[str, Any], depth: int) -> Any:
         if depth == 0 or self._is_spent:
             return ""
         if "const" in schema:
