@@ -294,9 +294,9 @@ def _token_build(
             facts["left_out"] = left_out
         for what, number in left_out.items():
             reporter.note(f"left out {counted(number, 'document')} ({NOTED_AS[what]})")
-        if corpus.skipped.records:
-            facts["bad_records"] = corpus.skipped.records
-            bad = counted(corpus.skipped.records, "bad record")
+        if number := corpus.skipped.counts.bad:
+            facts["bad_records"] = number
+            bad = counted(number, "bad record")
             reporter.note(f"skipped {bad}; the first: {corpus.skipped.first}")
         writer.commit(record, parameters=parameters, corpus=facts, counts=cutter.counts)
 
@@ -306,8 +306,8 @@ def _token_build(
 
 def _require_text(corpus: AnyCorpus, ending: int | None, counts: Mapping[str, int]) -> None:
     documents, skipped = counts["documents"], corpus.skipped
-    if not documents and skipped.records:
-        bad = counted(skipped.records, "bad record")
+    if not documents and skipped.counts.bad:
+        bad = counted(skipped.counts.bad, "bad record")
         raise InputError(
             f"cannot tokenize {corpus.id}: it has only {bad}; the first: {skipped.first}",
             "Check column.",

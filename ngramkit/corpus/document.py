@@ -41,10 +41,6 @@ class Skipped:
     counts: Counts = field(default_factory=Counts)
     first: str = ""  # the error of the first bad record
 
-    @property
-    def records(self) -> int:
-        return self.counts.bad
-
     def begin(self, at: Position) -> None:
         self.counts = at.counts
         self.first = self.first if at.bad else ""

@@ -450,7 +450,7 @@ def test_an_open_quote_costs_one_record(tmp_path):
     )
     corpus = open_corpus(tmp_path / "a.csv", skip_bad=True)
     assert [document.text for document in corpus.documents()] == ["b"] * 50 + ["c", "d"]
-    assert corpus.skipped.records == 3
+    assert corpus.skipped.counts.bad == 3
     assert "line 2" in corpus.skipped.first
 
 
@@ -507,7 +507,7 @@ def test_a_bad_record_is_an_error_that_says_how_to_go_on(tmp_path, name):
     assert "skip_bad=True" in failure.value.hint
     corpus = open_corpus(str(tmp_path / name), skip_bad=True)
     assert [document.text for document in corpus.documents()] == good
-    assert corpus.skipped.records == bad
+    assert corpus.skipped.counts.bad == bad
     assert said in corpus.skipped.first
 
 
@@ -516,11 +516,11 @@ def test_bad_records_of_a_folder_are_counted_wherever_reading_begins(tmp_path):
         (tmp_path / name).write_bytes(raw)
     corpus = open_corpus(str(tmp_path), skip_bad=True)
     whole = list(corpus.documents())
-    count = corpus.skipped.records
+    count = corpus.skipped.counts.bad
     assert count == sum(bad for *_, bad in BAD.values())
     for document in whole:
         assert list(corpus.documents(document.end)) == whole[document.end.kept :]
-        assert corpus.skipped.records == count
+        assert corpus.skipped.counts.bad == count
 
 
 def test_a_misspelt_column_is_not_taken_for_bad_records(tmp_path):
