@@ -67,9 +67,9 @@ def pull(
                 _fetch_history(name, commit, manifest, new.partial, reporter)
             else:
                 new.empty(PRIVATE if manifest.private else 0o777)
-                fetched = fetch_from_hub(HubName(name.repository, commit), reporter=reporter)
-                for file in _files_to_copy(fetched.path):
-                    shutil.copyfile((fetched.path / file).resolve(), new.partial / file)
+                cached = fetch_from_hub(HubName(name.repository, commit), reporter=reporter)
+                for file in _files_to_copy(cached):
+                    shutil.copyfile((cached / file).resolve(), new.partial / file)
             new.put_in_place()
     counts = dict(manifest.counts)
     return Pulled(out, name.repository, commit, manifest.kind, manifest.bytes, counts)
@@ -92,10 +92,10 @@ def _require_already_pulled(name: HubName, out: Path, reporter: Reporter) -> tup
     elif local != manifest:
         raise exists_error(out)
     else:
-        fetched = fetch_from_hub(name, reporter=reporter)
-        for file in _files_to_copy(fetched.path):
+        cached = fetch_from_hub(name, reporter=reporter)
+        for file in _files_to_copy(cached):
             there = out / file
-            if not there.is_file() or sha256_of(there) != sha256_of(fetched.path / file):
+            if not there.is_file() or sha256_of(there) != sha256_of(cached / file):
                 raise exists_error(out)
     clear_killed_run(out)
     reporter.note(f"{out} is up to date")

@@ -108,7 +108,7 @@ def push(
     name = HubName.to_push(repository)
     fetched = fetch(path, reporter=reporter)
     path = fetched.path
-    if fetched.commit is None:
+    if fetched.origin is None:
         require_no_links(path)
     kind = "model" if (path / CODE[0]).is_file() else "dataset"
     artifact = open_artifact_folder(path / ARTIFACT if kind == "model" else path)

@@ -29,7 +29,6 @@ SCHEME = re.compile(r"hf:/{1,2}")  # pathlib.Path drops the second slash
 @dataclass(frozen=True)
 class Fetched:
     path: Path
-    commit: str | None = None  # on the Hub; for other URLs the manifest's checksum
     origin: str | None = None  # its name on the Hub or its URL, without secrets
 
 
@@ -110,10 +109,10 @@ def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
     if url is not None:
         from ngramkit.remote.url_cache import stage_artifact  # slow import
 
-        folder, manifest = stage_artifact(url, reporter=reporter)
-        return Fetched(folder, manifest.checksum, url_label(url))
+        return Fetched(stage_artifact(url, reporter=reporter), url_label(url))
     if is_hub_name(source):
-        return fetch_from_hub(HubName.parse(str(source)), reporter=reporter)
+        name = HubName.parse(str(source))
+        return Fetched(fetch_from_hub(name, reporter=reporter), f"hf://{name}")
     return Fetched(as_path(source))
 
 
@@ -147,7 +146,7 @@ def default_output(source: str | Path | Artifact) -> Path:
 # The Hub.
 
 
-def fetch_from_hub(name: HubName, *, reporter: Reporter = SILENT) -> Fetched:
+def fetch_from_hub(name: HubName, *, reporter: Reporter = SILENT) -> Path:
     """Download and verify an artifact; return its folder in the Hub's cache.
 
     Raises NetworkError if the Hub refuses, or is unreachable and nothing is cached; ArtifactError
@@ -163,7 +162,7 @@ def fetch_from_hub(name: HubName, *, reporter: Reporter = SILENT) -> Fetched:
         _download_listed(name.repository, folder.name, manifest, reporter)
         _open_or_delete_wrong_file(name.repository, folder, reporter)
     reporter.fetched(f"hf://{name}", folder.name)
-    return Fetched(folder, folder.name, f"hf://{name}")
+    return folder
 
 
 def fetch_manifest(name: HubName) -> tuple[Path, Manifest]:

@@ -105,7 +105,7 @@ def build_at(
         remote = None if work.exists() else find_remote_manifest(place)
         if remote is not None and remote[1].build in map(build_id, build.plans):
             reporter.note(f"{place} is up to date")
-            folder, _ = stage_artifact(place.url, reporter=reporter)
+            folder = stage_artifact(place.url, reporter=reporter)
         elif remote is not None and not force:
             raise exists_error(place)
         else:

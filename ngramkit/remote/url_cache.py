@@ -188,8 +188,8 @@ def _mark_of_use(blob: Path) -> Path:
     return blob.with_name(f"{blob.name}.used")
 
 
-def stage_artifact(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
-    """Download and verify the artifact at `url`; return its local folder and its manifest.
+def stage_artifact(url: str, *, reporter: Reporter = SILENT) -> Path:
+    """Download and verify the artifact at `url`; return its local folder.
 
     Raises UsageError for an unknown storage, NetworkError if it refuses or is unreachable,
     ArtifactError for a missing or damaged artifact, InputError if the cache is full.
@@ -209,7 +209,7 @@ def stage_artifact(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Mani
                 raise
             continue
         reporter.fetched(str(place), manifest.checksum)
-        return folder, manifest
+        return folder
     raise AssertionError
 
 
