@@ -186,7 +186,8 @@ def bench(
     with alone_in(folder):
         runs = Runs(folder, plan, force=force)
         if runs.found:
-            reporter.note(f"resuming: {counted(len(runs.found), 'answer')} in {folder} already")
+            kept = counted(sum(len(run.turns) for run in runs.found.values()), "answer")
+            reporter.note(f"resuming: {kept} in {folder} already")
         others = OtherPrograms()
         try:
             contest.run(runs, reporter)

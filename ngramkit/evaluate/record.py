@@ -167,11 +167,12 @@ def _record_all(
     bench: Bench, folder: EvidenceFolder, choices: Sequence[DrafterChoice], reporter: Reporter
 ) -> Recording:
     result = Recording(folder.path, len(bench.questions))
-    done = {(each.about.question, each.about.drafter) for each in folder.requests()}
+    kept = [(each.about.question, each.about.drafter) for each in folder.requests()]
+    done = set(kept)
     if bench.too_long:
         reporter.note(TOO_LONG.format(counted(bench.too_long, "question")))
-    if done:
-        reporter.note(f"resuming: {counted(len(done), 'answer')} in {folder.path}")
+    if kept:
+        reporter.note(f"resuming: {counted(len(kept), 'answer')} in {folder.path}")
     reporter.stage("recording", len(bench.questions) * len(choices), "answers")
     begun = time.perf_counter()
     try:

@@ -217,7 +217,9 @@ def test_a_record_goes_on_where_it_was(model, make, folder, tmp_path):
     added = record(model, make, out)
     assert added.answers == 1
     assert RecordedEvidence.open(out).rows == RecordedEvidence.open(folder).rows
-    nothing = record(model, make, out)
+    notes = Notes()
+    nothing = record(model, make, out, reporter=notes)
+    assert f"resuming: 3 answers in {out}" in notes  # of 2 questions, one with 2 turns
     assert (nothing.answers, nothing.rows) == (0, 0)
 
 
