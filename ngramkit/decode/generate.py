@@ -150,7 +150,7 @@ def custom_generate(
     )
     if options.specache is not None:
         drafter = drafter or "none"
-    drafters, texts = one_per_row(drafter, len(input_ids)), reference_texts(references)
+    drafters, texts = one_per_row(drafter, len(input_ids)), reference_texts(options.references)
     padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
     ends = ends_of(stopping_criteria, generation_config)
     # These requests have ids and ends already, so no tokenizer is needed.

@@ -76,7 +76,8 @@ def reference_texts(given: Given) -> ReferenceTexts:
     if isinstance(given, ReferenceTexts):
         return given
     require_list("references", given)
-    return ReferenceTexts(given) if len(given) else NO_REFERENCES
+    texts = list(given)
+    return ReferenceTexts(texts) if texts else NO_REFERENCES
 
 
 def start_with_references(drafter: Drafter, prompt: TokenArray, references: Given) -> None:

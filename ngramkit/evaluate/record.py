@@ -123,7 +123,7 @@ def record(
         "model": decoder.model.name,
         "dtype": str(decoder.model.model.dtype).removeprefix("torch."),
         "template": form.name,
-        "max_new_tokens": max_new_tokens,
+        "max_new_tokens": options.max_new_tokens,
         **applied_facts(decoder.model, options.sampling),
     }
     folder = EvidenceFolder.at(

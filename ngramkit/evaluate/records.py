@@ -20,6 +20,7 @@ Records are tokenised as the model saw them: the answer follows the prompt and i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -68,7 +69,11 @@ class Question:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        require_list("turns", self.turns)
+        object.__setattr__(self, "turns", list(self.turns))
         require_texts("turns", self.turns)
+        if not self.turns:
+            raise UsageError("turns must not be empty", "Give at least one.", option="turns")
 
 
 class Questions(tuple[Question, ...]):
@@ -120,6 +125,11 @@ def questions_for(
             'Give a file, or as ngramkit.Question(1, "mine", ["a text"]).',
             option="questions",
         )
+    most, count = Counter(str(question.id) for question in given).most_common(1)[0]
+    if count > 1:  # results are by id, and 1 is "1" there
+        raise UsageError(
+            f"ids of questions must be unique, got {most} {count} times", option="questions"
+        )
     return Questions(given[: checked_limit(limit)], getattr(given, "name", "questions"))
 
 
@@ -157,12 +167,12 @@ def embedded_questions(count: int = EMBEDDED_QUESTIONS) -> Questions:
 
 
 def _require_distinct(records: Iterable[tuple[FilePlace | str, Any]]) -> Iterator[Question]:
-    seen: set[int | str] = set()
+    seen: set[str] = set()
     for number, (where, body) in enumerate(records, 1):
         question = _parse_question(where, number, body)
-        if question.id in seen:
+        if str(question.id) in seen:
             raise InputError(f"{where}: ids must be unique, got {question.id} twice")
-        seen.add(question.id)
+        seen.add(str(question.id))
         yield question
 
 

@@ -89,6 +89,7 @@ def self_corpus(
 
     Raises UsageError for options that cannot work, and if `out` holds anything else.
     """
+    max_new_tokens, batch = check_types(int, max_new_tokens=max_new_tokens, batch=batch)
     require_between("max_new_tokens", max_new_tokens, 1)
     require_between("batch", batch, 1, 4096)
     check_types(bool, force=force)

@@ -105,7 +105,11 @@ def test_a_conversation_and_model_generate_take_them_too(demo):
     options = {"do_sample": False, "max_new_tokens": 24, "budget": 8}
     expected = ngramkit.generate(demo, prompt, drafter="none", **options)
     found = ngramkit.generate(
-        demo, prompt, drafter="context", references=[expected[0, len(prompt) :].numpy()], **options
+        demo,
+        prompt,
+        drafter="context",
+        references=iter([expected[0, len(prompt) :].numpy()]),
+        **options,
     )
     assert found.tolist() == expected.tolist()
 

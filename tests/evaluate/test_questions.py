@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from ngramkit.basics.errors import InputError
-from ngramkit.evaluate.records import Question, read_questions
+from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.evaluate.records import Question, questions_for, read_questions
 
 LINES = {
     "mt-bench": (
@@ -73,3 +73,15 @@ def test_missing_and_damaged_files(tmp_path):
     (tmp_path / "q.jsonl.gz").write_bytes(whole[:-12])
     with pytest.raises(InputError, match="damaged"):
         read_questions(tmp_path / "q.jsonl.gz")
+
+
+def test_questions_from_python_have_turns_and_ids_of_their_own(tmp_path):
+    one, same = Question(1, "a", iter(["Write."])), Question("1", "a", ["Again."])
+    assert one.turns == ["Write."]
+    with pytest.raises(UsageError, match="ids of questions must be unique, got 1 2 times"):
+        questions_for([one, same], "demo")
+    (tmp_path / "q.jsonl").write_text('{"id": 1, "prompt": "a"}\n{"id": "1", "prompt": "b"}')
+    with pytest.raises(InputError, match="line 2: ids must be unique"):
+        read_questions(tmp_path / "q.jsonl")
+    with pytest.raises(UsageError, match="turns must not be empty"):
+        Question(1, "a", [])

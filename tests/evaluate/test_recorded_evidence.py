@@ -64,7 +64,7 @@ def make(model):
 
 
 def record(model, make, out, **changed):
-    options = {"max_new_tokens": TOKENS, "budget": BUDGET, **changed}
+    options = {"max_new_tokens": np.int64(TOKENS), "budget": BUDGET, **changed}
     return ngramkit.record(QUESTIONS, model, out=out, drafters=make, template="none", **options)
 
 

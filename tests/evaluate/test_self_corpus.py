@@ -64,7 +64,7 @@ def test_a_row_ends_with_its_eos(model):
 
 def test_the_answers_are_a_corpus(model, tmp_path):
     path = tmp_path / "own.jsonl"
-    found = ngramkit.self_corpus(questions(), model, path, max_new_tokens=TOKENS, batch=3)
+    found = ngramkit.self_corpus(questions(), model, path, max_new_tokens=TOKENS, batch=np.int64(3))
     written = lines(path)
     assert len(written) == found.answers
     assert found.answers + found.repeated == sum(len(q.turns) for q in questions())
