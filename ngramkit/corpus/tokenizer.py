@@ -65,9 +65,14 @@ class Digests(NamedTuple):
     encodes: str  # see ngramkit.formats.tokenizer_record
 
 
+class Loaded(NamedTuple):
+    backend: Any  # a tokenizers.Tokenizer
+    special: dict[str, str]  # {"eos_token": "</s>"} and so on
+    digests: Digests
+
+
 # The embedded model's tokenizer by the text of its tokenizer.json: parsing takes 15 ms.
-EMBEDDED: dict[str, tuple[Tokenizer, Digests]] = {}
-Loaded = tuple[Any, dict[str, str]]  # a tokenizers.Tokenizer; {"eos_token": "</s>"} and so on
+EMBEDDED: dict[str, Loaded] = {}
 
 
 @dataclass(frozen=True, repr=False)
@@ -255,38 +260,36 @@ def load_tokenizer(
     there is no fast tokenizer, NetworkError without a network.
     """
     ref = ModelRef.of(model, revision)
-    model, revision = ref.id, ref.revision
     files = find_tokenizer_files(ref)
     template = files.chat_template()
-    known = None
     has_fast = TOKENIZER in files.texts
     try:
         if files.source == embedded_model():  # as transformers loads it
-            named = files.json(CONFIG).items()
-            special = {key: text for key, text in named if key.endswith("_token")}
             text = files.texts[TOKENIZER]
             if text not in EMBEDDED:
+                named = files.json(CONFIG).items()
+                special = {key: token for key, token in named if key.endswith("_token")}
                 parsed = Tokenizer.from_str(text)
-                EMBEDDED[text] = parsed, tokenizer_digests(parsed)
-            backend, known = EMBEDDED[text]
+                EMBEDDED[text] = Loaded(parsed, special, tokenizer_digests(parsed))
+            loaded = EMBEDDED[text]
         elif not has_fast and not trust_remote_code and _has_no_tokenizer(files.source):
             raise InputError(
-                f"cannot find a tokenizer in {files.source}", f"Add a tokenizer.json to {model}."
+                f"cannot find a tokenizer in {files.source}", f"Add a tokenizer.json to {ref.id}."
             )
         elif trust_remote_code or not has_fast:
-            backend, special = _load_by_transformers(model, files, revision, trust_remote_code)
+            loaded = _load_by_transformers(ref, files, trust_remote_code)
         else:
-            (backend, special), known = _load_cached(model, files, revision)
-        eos = special.get("eos_token")
+            loaded = _load_cached(ref, files)
+        eos = loaded.special.get("eos_token")
         record = TokenizerRecord(
-            id=model,
-            eos=None if eos is None else backend.token_to_id(eos),
-            **(known or tokenizer_digests(backend))._asdict(),
+            id=ref.id,
+            eos=None if eos is None else loaded.backend.token_to_id(eos),
+            **loaded.digests._asdict(),
         )
     except BaseException as error:
-        refuse_fault(error, model)
+        refuse_fault(error, ref.id)
         raise
-    return TextTokenizer(record, backend, special, template)
+    return TextTokenizer(record, loaded.backend, loaded.special, template)
 
 
 def _has_no_tokenizer(source: str) -> bool:
@@ -296,7 +299,7 @@ def _has_no_tokenizer(source: str) -> bool:
     )
 
 
-def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> tuple[Loaded, Digests]:
+def _load_cached(ref: ModelRef, files: TokenizerFiles) -> Loaded:
     contents = {
         name: hashlib.sha256(text.encode()).hexdigest()
         for name, text in sorted(files.texts.items())
@@ -310,15 +313,15 @@ def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> tup
     if cached is not None:
         return cached
     _require_bounded_ids(files)
-    backend, special = _load_by_transformers(model, files, revision, trust_remote_code=False)
-    known = tokenizer_digests(backend)
+    loaded = _load_by_transformers(ref, files, trust_remote_code=False)
+    backend, special, digests = loaded
     facts = {"special": special, "encode_special_tokens": backend.encode_special_tokens}
-    head = json.dumps({**facts, "digests": known._asdict()})
+    head = json.dumps({**facts, "digests": digests._asdict()})
     TOKENIZER_CACHE.put(key, f"{head}\n{backend.to_str()}")
-    return (backend, special), known
+    return loaded
 
 
-def _parse_cached(text: str) -> tuple[Loaded, Digests] | None:
+def _parse_cached(text: str) -> Loaded | None:
     """Parse a cache entry: a line of JSON, then the tokenizers.Tokenizer as JSON."""
     head, _, body = text.partition("\n")
     try:
@@ -326,13 +329,13 @@ def _parse_cached(text: str) -> tuple[Loaded, Digests] | None:
         backend = Tokenizer.from_str(body)
         backend.encode_special_tokens = bool(facts["encode_special_tokens"])
         special = {str(key): str(token) for key, token in facts["special"].items()}
-        known = Digests(**facts["digests"])
+        digests = Digests(**facts["digests"])
         is_sound = (
-            whole_number(known.vocabulary, 1, 1 << 31)
-            and SHA256.fullmatch(known.fingerprint)
-            and FINGERPRINT_FORM.fullmatch(known.encodes)
+            whole_number(digests.vocabulary, 1, 1 << 31)
+            and SHA256.fullmatch(digests.fingerprint)
+            and FINGERPRINT_FORM.fullmatch(digests.encodes)
         )
-        return ((backend, special), known) if is_sound else None
+        return Loaded(backend, special, digests) if is_sound else None
     except Exception as error:  # tokenizers raises bare Exceptions
         log.debug("the tokenizer is not cached: %r", error)
         return None
@@ -357,11 +360,10 @@ def _require_bounded_ids(files: TokenizerFiles) -> None:
         )
 
 
-def _load_by_transformers(
-    model: str, files: TokenizerFiles, revision: str | None, trust_remote_code: bool
-) -> Loaded:
+def _load_by_transformers(ref: ModelRef, files: TokenizerFiles, trust_remote_code: bool) -> Loaded:
     from transformers import AutoTokenizer
 
+    revision = ref.revision
     here = TOKENIZER in files.texts and not trust_remote_code
     if here and not Path(files.source).is_dir():
         revision = files.folder.name  # the commit, in the Hub's cache
@@ -375,7 +377,7 @@ def _load_by_transformers(
     except MemoryError:
         raise
     except Exception as error:  # the files are untrusted
-        what = f"the tokenizer of {model}"
+        what = f"the tokenizer of {ref.id}"
         explained = translate_hub_error(error, files.source, "model") or needs_code(error, what)
         raise explained or InputError(
             f"cannot load a tokenizer from {files.source}", "Check that it has a tokenizer.json."
@@ -383,12 +385,13 @@ def _load_by_transformers(
     backend = getattr(full, "backend_tokenizer", None)
     if backend is None:
         raise InputError(
-            f"cannot use the tokenizer of {model}: it has no fast version (tokenizer.json)",
+            f"cannot use the tokenizer of {ref.id}: it has no fast version (tokenizer.json)",
             "Convert it with transformers first, or use another model.",
         )
     backend.no_truncation()
     backend.no_padding()
-    return backend, {key: str(token) for key, token in full.special_tokens_map.items()}
+    special = {key: str(token) for key, token in full.special_tokens_map.items()}
+    return Loaded(backend, special, tokenizer_digests(backend))
 
 
 def needs_code(error: Exception, what: str) -> InputError | None:
