@@ -296,8 +296,9 @@ def _token_build(
             reporter.note(f"left out {counted(number, 'document')} ({NOTED_AS[what]})")
         if number := corpus.skipped.counts.bad:
             facts["bad_records"] = number
+            first = corpus.skipped.first  # "" if an earlier run skipped it
             bad = counted(number, "bad record")
-            reporter.note(f"skipped {bad}; the first: {corpus.skipped.first}")
+            reporter.note(f"skipped {bad}{first and f'; the first: {first}'}")
         writer.commit(record, parameters=parameters, corpus=facts, counts=cutter.counts)
 
     private = is_private_corpus(plan["corpus"])

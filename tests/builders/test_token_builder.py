@@ -258,6 +258,22 @@ def test_documents_left_out_are_counted_and_reported_also_by_a_resumed_build(
     assert ids(tokenize(corpus, "demo", tmp_path / "old")) == ids(store)
 
 
+def test_a_resumed_build_counts_bad_records_of_the_earlier_run(tmp_path, monkeypatch):
+    lines = ["{", *(json.dumps({"text": text}) for text in TEXTS)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    corpus = open_corpus(str(tmp_path / "a.jsonl"), skip_bad=True)
+    monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(builder.ShardCutter, "cut", stopped_half_way(builder.ShardCutter.cut))
+        with pytest.raises(KeyboardInterrupt):
+            tokenize(corpus, "demo", tmp_path / "store")
+    notes = Notes()
+    again = open_corpus(str(tmp_path / "a.jsonl"), skip_bad=True)
+    store = tokenize(again, "demo", tmp_path / "store", reporter=notes)
+    assert store.manifest.corpus["bad_records"] == 1
+    assert notes.notes[-1] == "skipped 1 bad record"
+
+
 class Notes(Reporter):
     def __init__(self):
         self.notes = []
