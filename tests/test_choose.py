@@ -296,6 +296,15 @@ def test_tokens_of_no_history_are_said_to_be_left(here, tmp_path):
         assert (said in chosen(drafter, artifacts=named)[1]) == noted
 
 
+def test_options_of_past_requests_hold_next_to_a_list_of_artifacts(here):
+    path = here("datastore", "some", BIG)
+    notes = Notes()
+    choose_drafter("blend", MINE, [path], history_tokens=5, reporter=notes)
+    assert "history_tokens 5 is not used" in notes
+    for store in (True, False):
+        assert choose_drafter("ssd", MINE, [path], store=store).learns is store
+
+
 def test_past_requests_are_used_where_they_are_named(here, tmp_path):
     past = Sources(past=PastUse(tmp_path / "past"))
     assert chosen("ssd")[0].learns

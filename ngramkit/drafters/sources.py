@@ -164,5 +164,6 @@ def given_sources(
             "Give all of them as artifacts.",
             option="artifacts",
         )
-    sources = Sources.of(artifacts)
-    return sources if history is None else replace(sources, past=past)
+    if isinstance(artifacts, Sources) and history is None:
+        return artifacts
+    return replace(Sources.of(artifacts), past=past)
