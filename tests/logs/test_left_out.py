@@ -460,7 +460,9 @@ def test_a_long_session_takes_time_in_proportion(tokenizer, tmp_path, monkeypatc
     sizes = []
     encode = type(tokenizer).encode
     monkeypatch.setattr(
-        type(tokenizer), "encode", lambda self, text: sizes.append(len(text)) or encode(self, text)
+        type(tokenizer),
+        "encode",
+        lambda self, text, **how: sizes.append(len(text)) or encode(self, text, **how),
     )
     encode_ends = RequestTokenizer(tokenizer, "chatml", prompts=False)
     assert len(list(encode_ends.encoded(requests))) == count
