@@ -50,8 +50,7 @@ def select_default_artifacts(
             key = manifest.corpus_key if manifest.corpus else None
             twin = corpora.get(key) if key else None
             whole = wholes.setdefault((role, _unpruned_build(manifest)), (path, manifest))
-            of_corpus = repr(sorted(whole_corpus(manifest.corpus).items()))
-            is_part = bool(selection_text(manifest.corpus))
+            of_corpus, is_part = _whole_key(manifest.corpus), bool(selection_text(manifest.corpus))
             merge = next((at for at, parts in merges if key and manifest.corpus in parts), None)
             if twin is not None:
                 left_out.append(f"{path} (of the same corpus as {twin})")
@@ -68,11 +67,13 @@ def select_default_artifacts(
                 left_out.append(f"{path} ({taken[role][0]} is {better})")
             else:
                 taken[role].append(path)
-                merges.append((path, _merged_corpora(manifest.corpus)))
+                merged = _merged_corpora(manifest.corpus)
+                merges.append((path, merged))
                 if key:
                     corpora.setdefault(key, path)
-                if not is_part:
-                    whole_corpora.setdefault(of_corpus, path)
+                for corpus in (manifest.corpus, *merged):
+                    if isinstance(corpus, Mapping) and not selection_text(corpus):
+                        whole_corpora.setdefault(_whole_key(corpus), path)
     if others:
         left_out.append(f"{len(others)} for other tokenizers ({join_some(sorted(set(others)))})")
     more = [f"{len(left_out) - MAX_LINES + 1} more"] if len(left_out) > MAX_LINES else []
@@ -85,6 +86,10 @@ def _unpruned_build(manifest: Manifest) -> str:
     while isinstance(pruned, Mapping) and isinstance(of := pruned.get("of"), Mapping):
         build, pruned = of.get("build"), of.get("pruned")
     return str(build)
+
+
+def _whole_key(corpus: Mapping[str, Any]) -> str:
+    return repr(sorted(whole_corpus(corpus).items()))
 
 
 def _merged_corpora(corpus: Mapping[str, Any]) -> list[Any]:

@@ -258,11 +258,14 @@ def test_of_a_merge_and_its_parts_the_merge_is_taken():
         found("all", 900, {"id": "chat + code + odd", "merged": [pair, "odd"]}),
         found("other", 100, other),
         found("code", 600, code),
+        found("trial", 30, {**chat, "limit": 9, "seed": 0}),
         found("odd", 8, {"id": "odd", "merged": 3}),
     ]
     taken, left_out = select_default_artifacts(folders, ["datastores"], MINE)
     assert taken == {"datastores": [Path("all"), Path("other"), Path("odd")]}
-    assert left_out == ["code (a part of all)", "chat (a part of all)"]
+    assert left_out == [
+        "code (a part of all)", "chat (a part of all)", "trial (a part of the corpus of all)",
+    ]  # fmt: skip
 
 
 def test_next_to_nothing_to_draft_from_is_said(here):
