@@ -26,14 +26,44 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
 from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps
-from numba.core.typed_passes import InlineOverloads, NopythonRewrites
-from numba.core.untyped_passes import InlineClosureLikes
+from numba.core.typed_passes import (
+    DumpParforDiagnostics,
+    InlineOverloads,
+    NopythonRewrites,
+    NoPythonSupportedFeatureValidation,
+)
+from numba.core.untyped_passes import (
+    DeadBranchPrune,
+    FindLiterallyCalls,
+    InlineClosureLikes,
+    InlineInlinables,
+    LiteralPropagationSubPipelinePass,
+    LiteralUnroll,
+    MakeFunctionToJitFunction,
+    RewriteDynamicRaises,
+    WithLifting,
+)
 
 from ngramkit.kernels.code_folder import delete_oldest, file_ending, machine_code_folder
 
 PACKAGE = "ngramkit.kernels."
-# They inline closures and overloads, and fuse array expressions; kernels have none.
-UNUSED_PASSES = {InlineClosureLikes, InlineOverloads, NopythonRewrites}
+# They serve closures, overloads, literals, `with`, parallel loops, branches on None, errors made at
+# run time and array expressions; kernels have none.
+UNUSED_PASSES = {
+    DeadBranchPrune,
+    DumpParforDiagnostics,
+    FindLiterallyCalls,
+    InlineClosureLikes,
+    InlineInlinables,
+    InlineOverloads,
+    LiteralPropagationSubPipelinePass,
+    LiteralUnroll,
+    MakeFunctionToJitFunction,
+    NoPythonSupportedFeatureValidation,
+    NopythonRewrites,
+    RewriteDynamicRaises,
+    WithLifting,
+}
 _compiled: list[str] = []
 _VERSIONS = numba.__version__, sys.implementation.cache_tag
 _njit: Any = numba.njit  # has options that its stub lacks
