@@ -85,6 +85,10 @@ def forecast(
     a pass.
     """
     check_types(bool, prompts=prompts, store=store)
+    if prompts and not store:
+        raise UsageError(
+            "cannot use prompts: no request is remembered", "Leave it out.", option="prompts"
+        )
     (concurrency,) = check_types(int, concurrency=concurrency)
     if concurrency is not None:
         require_between("concurrency", concurrency, 1, 4096)

@@ -48,12 +48,13 @@ def prune(
     texts: list[TokenArray] = []
     if answers is not None:
         texts = _answers_to_judge_by(artifact, answers, questions, model, template, reporter)
-    elif questions is not None:
-        raise UsageError(
-            "cannot use questions without answers",
-            "Give both, or neither.",
-            option=("questions", "answers"),
-        )
+    else:
+        unused = {"questions": questions, "model": model, "template": template}
+        for name in [name for name, value in unused.items() if value not in (None, "auto")]:
+            raise UsageError(
+                f"cannot use {name} without answers", "Give both, or neither.",
+                option=(name, "answers"),
+            )  # fmt: skip
     from ngramkit.builders.prune_by_worth import prune_artifact
 
     return prune_artifact(artifact, place, size, answers=texts, reporter=reporter, force=force)

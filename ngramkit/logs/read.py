@@ -351,7 +351,7 @@ def _recognize_format(file: LogFile) -> LogFormat:
             )
         raise InputError(
             f"cannot read {where}: FastChat writes an answer without its question",
-            "Give questions=FILE to `ngramkit replay` or `ngramkit prune`. Other commands need a "
+            "Run `ngramkit replay` or `ngramkit prune`, which take the questions' file, or read a "
             "log with prompts.",
             option="questions",
         )

@@ -297,6 +297,9 @@ export ds --to rest-idx --dynamic                | --dynamic --to rest-idx
 export ds --to jsonl --max-ngrams 3              | --max-ngrams --to jsonl
 export ds --to llama.cpp --min-count 0           | --min-count
 prune ds --bytes 20K --questions q.jsonl         | --questions --answers
+prune ds --bytes 20K --template vicuna           | --template --answers
+prune ds --bytes 20K --model demo                | --model --answers
+forecast log.jsonl --prompts --no-store          | --prompts
 merge ds ds --out m                              |
 build-datastore --tokens store --memory much     |
 build-datastore --tokens store --shard-tokens 1  | --shard-tokens
