@@ -186,13 +186,12 @@ def bench(
     with alone_in(folder):
         runs = Runs(folder, plan, force=force)
         if runs.found:
-            kept = counted(sum(len(run.turns) for run in runs.found.values()), "answer")
-            reporter.note(f"resuming: {kept} in {folder} already")
+            reporter.note(f"resuming: {counted(runs.answers, 'answer')} in {folder} already")
         others = OtherPrograms()
         try:
             contest.run(runs, reporter)
         except KeyboardInterrupt:
-            kept = counted(len(runs.found), "answer")
+            kept = counted(runs.answers, "answer")
             reporter.note(f"{kept} in {folder}; the same command resumes there")
             raise
         used = others.cores

@@ -159,6 +159,10 @@ class Runs:
             file.write(json.dumps(asdict(run)) + "\n")
         self.found[run.key] = run
 
+    @property
+    def answers(self) -> int:
+        return sum(len(run.turns) for run in self.found.values())
+
     def answered(self, drafter: str, question: int | str) -> QuestionRun | None:
         return self.found.get((drafter, str(question)))
 

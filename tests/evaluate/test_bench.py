@@ -163,9 +163,10 @@ def test_an_interrupted_benchmark_goes_on(contest, whole, folder, monkeypatch, e
         file.write('{"drafter": "ssd", "quest')
     monkeypatch.setattr(Decoder, "decode", lambda *args: calls.append(2) or real(*args))
     runs = Runs(folder, {"x": [1]})
-    known = len(runs.found)
+    known, answers = len(runs.found), runs.answers
     contest.run(runs)
     assert known == 5  # three answers of two turns each, and two
+    assert answers == 8
     assert calls.count(2) == 15 - 8
     assert list(runs.found) == list(whole.found)
     for key, run in runs.found.items():
