@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -53,7 +54,6 @@ def artifact_card(
     """
     shown, corpus = without_paths(manifest), manifest.corpus
     counts = corpus.get("left_out")
-    left_out = dict.fromkeys(("duplicates", "evaluation", "unlicensed", "opted_out"), 0)
     evaluation, licence = corpus.get("evaluation"), license_of(corpus)
     text: str = _load_template().render(
         header=_card_header(shown, language, preview),
@@ -66,7 +66,7 @@ def artifact_card(
         entries=entries,
         corpus=corpus,
         licence=", ".join(map(str, licence)) if isinstance(licence, list) else licence or "",
-        left_out={**left_out, **(counts if isinstance(counts, dict) else {})},
+        left_out=defaultdict(int, counts if isinstance(counts, dict) else {}),
         evaluation={"sha256": None, **evaluation} if isinstance(evaluation, dict) else None,
         licences=sorted(
             (corpus.get("licenses") or {}).items(), key=lambda each: (-each[1], each[0])
