@@ -91,16 +91,18 @@ def inspect(
     continuations and documents. Raises as `open_artifact`, `load_tokenizer` and
     `require_phrases`.
     """
+    from ngramkit.corpus.tokenizer import load_tokenizer_of  # not needed to open an artifact
+
     require_between("top", top, 1)
     check_types(str, query=query)
     artifact = open_artifact(source, reporter=reporter)
     if query is not None:
-        phrases, own = require_phrases(artifact), _tokenizer_of(artifact, model)
+        phrases, own = require_phrases(artifact), load_tokenizer_of(artifact, model)
         answer = query_artifact(phrases, own.encode(query).tolist(), top)
         return Inspection(artifact, Rows([]), [], _phrase(own, answer))
     tokenizer, why = None, None
     try:
-        tokenizer = _tokenizer_of(artifact, model)
+        tokenizer = load_tokenizer_of(artifact, model)
     except NgramkitError as error:
         if model is not None:
             raise
@@ -111,14 +113,6 @@ def inspect(
     store = islice(artifact.documents(), top) if isinstance(artifact, TokenStore) else ()
     documents = [_beginning(tokenizer, document[:SHOWN_TOKENS].tolist()) for document in store]
     return Inspection(artifact, Rows(frequent), documents, None, why)
-
-
-def _tokenizer_of(artifact: Artifact, model: str | Path | None) -> TextTokenizer:
-    from ngramkit.corpus.tokenizer import load_tokenizer  # not needed to open an artifact
-
-    tokenizer = load_tokenizer(model or artifact.tokenizer.id)
-    artifact.tokenizer.require(tokenizer.record, str(artifact.path))
-    return tokenizer
 
 
 def _phrase(tokenizer: TextTokenizer | None, answer: Occurrences) -> Phrase:

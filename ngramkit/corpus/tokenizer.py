@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,9 @@ from ngramkit.formats.tokenizer_record import (
     tokenizer_fingerprint,
 )
 from ngramkit.gguf.model_folders import find_gguf, tokenizer_folder
+
+if TYPE_CHECKING:
+    from ngramkit.formats.artifact import Artifact
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
@@ -290,6 +293,16 @@ def load_tokenizer(
         refuse_fault(error, ref.id)
         raise
     return TextTokenizer(record, loaded.backend, loaded.special, template)
+
+
+def load_tokenizer_of(artifact: Artifact, model: str | Path | None = None) -> TextTokenizer:
+    """Load an artifact's tokenizer, from `model` if given.
+
+    Raises as `load_tokenizer`, and ArtifactError if the model has another one.
+    """
+    tokenizer = load_tokenizer(model or artifact.tokenizer.id)
+    artifact.tokenizer.require(tokenizer.record, str(artifact.path))
+    return tokenizer
 
 
 def _has_no_tokenizer(source: str) -> bool:

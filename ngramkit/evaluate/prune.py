@@ -12,7 +12,7 @@ from ngramkit.basics.machine import parse_size
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import require_template
-from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.corpus.tokenizer import load_tokenizer_of
 from ngramkit.drafters.base import TokenArray
 from ngramkit.evaluate.records import read_records
 from ngramkit.formats.artifact import Artifact
@@ -68,8 +68,7 @@ def _answers_to_judge_by(
     template: str,
     reporter: Reporter,
 ) -> list[TokenArray]:
-    tokenizer = load_tokenizer(model or artifact.tokenizer.id)
-    artifact.tokenizer.require(tokenizer.record, str(artifact.path))
+    tokenizer = load_tokenizer_of(artifact, model)
     records, _ = read_records(answers, questions, tokenizer, template, reporter=reporter)
     turns = [turn for record in records for turn in record.turns]
     return [np.concatenate([turn.prompt[-PROMPT_CONTEXT:], turn.answer]) for turn in turns]

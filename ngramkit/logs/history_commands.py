@@ -24,7 +24,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.corpus.agent_sessions.read import PRIVACY_WARNING
 from ngramkit.corpus.chat import require_template
-from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.corpus.tokenizer import load_tokenizer, load_tokenizer_of
 from ngramkit.drafters.base import TokenArray
 from ngramkit.formats.eviction import drop_matching, keep_newest_requests
 from ngramkit.formats.history import History, clear_partials, merge_histories, require_no_other
@@ -67,8 +67,7 @@ def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
     index = opened.load_index(0)
     shown = []
     if last:
-        tokenizer = load_tokenizer(opened.tokenizer.id)
-        opened.tokenizer.require(tokenizer.record, str(opened.path))
+        tokenizer = load_tokenizer_of(opened)
         for request in reading.requests[-last:]:
             prompt = tokenizer.decode(request.tokens[: request.prompt])
             output = tokenizer.decode_answer(request.tokens[request.prompt :])
@@ -232,7 +231,6 @@ def history_forget(
     history = History.open(path)
     if everything:
         return HistorySize.of(history, *drop_matching(history, lambda request: True))
-    tokenizer = load_tokenizer(history.tokenizer.id)
-    history.tokenizer.require(tokenizer.record, str(history.path))
+    tokenizer = load_tokenizer_of(history)
     dropped = drop_matching(history, lambda each: str(text) in tokenizer.decode_answer(each.tokens))
     return HistorySize.of(history, *dropped)
