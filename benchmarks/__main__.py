@@ -1,8 +1,4 @@
-"""`python -m benchmarks [--write] [NAME ...]`: run all or some, print the table.
-
-`--write` also keeps the table as benchmarks/figures/rows.json, from which `make docs` fills
-docs/benchmarks.md.
-"""
+"""`python -m benchmarks [NAME ...]`: run all or some, print the table."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import benchmarks
-from benchmarks._figures import machine, write_figures
+from benchmarks._figures import machine
 
 HEAD = ("what", "ours", "reference", "ratio", "target")
 
@@ -21,9 +17,6 @@ HEAD = ("what", "ours", "reference", "ratio", "target")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(available()))
-    parser.add_argument(
-        "--write", action="store_true", help="keep the table in benchmarks/figures/"
-    )
     options = parser.parse_args()
     unknown = set(options.names) - set(available())
     if unknown:
@@ -31,8 +24,6 @@ def main() -> int:
     rows = run(options.names or available())
     cells = [(row.what, row.ours, row.reference, f"{row.ratio:.2f}", row.target) for row in rows]
     print(f"Measured on {machine()}.\n\n{benchmarks.markdown(HEAD, cells)}")
-    if options.write:
-        write_figures("rows", "python -m benchmarks --write", {"head": HEAD, "rows": cells})
     return 0
 
 
