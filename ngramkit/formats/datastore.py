@@ -6,14 +6,11 @@ Files `shard-00000.safetensors`, `shard-00001.safetensors`, ..., each with
     suffix_array  i32 or i64 [n]   every position of `tokens`, in the order of the suffixes that
                                    begin there: by token value, a shorter suffix before a longer
                                    one that continues it; i64 from 2**31 tokens on
-    first_token   u64 [V + 2]      first_token[t]: how many suffixes begin with a token below t, so
-                                   those that begin with t are
-                                   suffix_array[first_token[t] : first_token[t + 1]]
+    first_token   u64 [V + 2]      first_token[t]: how many suffixes begin with a token below t
 
 The separator is V, the vocabulary's size, which is not an id of any text: a match never crosses
-documents. A document longer than a shard is cut into pieces. Every shard ends with a separator, so
-a suffix without a separator in its first k tokens also has a token k. `counts`: documents, tokens
-(both without separators and cuts). `parameters`: shard_tokens, the planned size of a shard.
+documents. A document longer than a shard is cut into pieces. `counts`: documents, tokens (both
+without separators and cuts). `parameters`: shard_tokens, the planned size of a shard.
 
     tokens 1 2 1 | with V = 3: tokens [1, 2, 1, 3], suffix_array [0, 2, 1, 3],
     first_token [0, 0, 2, 3, 4]

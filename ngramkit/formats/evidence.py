@@ -1,7 +1,7 @@
 """Evidence: a model's top-k at many contexts, recorded to evaluate drafters without the model.
 
     evidence.json          written once: the model, and how answers were generated
-    NNNNNN.safetensors     a batch of requests each; batches are only added
+    NNNNNN.safetensors     a batch of requests each, written atomically; batches are only added
     lock                   exists while a process adds one
 
 evidence.json holds `format` ("ngramkit-evidence"), `version` (1), `plan` (an object: what all
@@ -21,9 +21,8 @@ named arrays (ngramkit.formats.safetensors) about its requests r = 0, 1, 2, ...:
     top_log_probs  f32 [n, 16]  natural logarithms, of the whole softmax; -inf where there is no id
 
 A request's first row is its prompt's last token, with parent -1. Every other row's parent is an
-earlier row of the same request, and siblings are distinct. So a row is keyed by its context: the
-prompt and the tokens from the first row to it. If rows have equal contexts, the first in the
-order of file names counts. A batch is written atomically.
+earlier row of the same request, and siblings are distinct. If the rows of two requests have equal
+contexts (prompt and tokens), the first in the order of file names counts.
 """
 
 from __future__ import annotations

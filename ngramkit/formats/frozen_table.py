@@ -1,21 +1,19 @@
 """Kind `frozen-table`: a corpus's most frequent leaders, each with its most frequent followers.
 
-Cacheback (Ma, Gim and Zhong, 2025, arXiv:2511.21699) drafts from n-grams: a leader of LL tokens
-and a follower of FL tokens after it. Counts are those of windows: every LL + FL consecutive tokens
-inside a document are one occurrence of the leader and of the follower. A leader without a complete
-follower in its document is not counted. So the counts of all followers of a leader add up to the
-leader's, and those of the kept ones to at most that.
+A leader is an n-gram of LL tokens, a follower one of FL tokens after it (Cacheback, Ma, Gim and
+Zhong, 2025, arXiv:2511.21699). Every LL + FL consecutive tokens inside a document are one
+occurrence of both. So the counts of a leader's followers add up to at most the leader's.
 
 One file, `table.safetensors`:
 
     leaders           u16 or u32 [L, LL]   sorted by token ids, each once
-    leader_counts     u32 or u64 [L]       windows that begin with the leader
+    leader_counts     u32 or u64 [L]       occurrences of the leader
     follower_offsets  u64 [L + 1]          leader i has followers [offsets[i], offsets[i + 1])
     followers         u16 or u32 [F, FL]   per leader: count descending, then token ids ascending
-    follower_counts   u32 or u64 [F]       windows that hold leader and follower
+    follower_counts   u32 or u64 [F]       occurrences of leader and follower
 
 Ids are u16 up to 65,535 tokens in the vocabulary; counts u32 unless one reaches 2^32.
-LL=1, FL=2 over the document [1 2 3 1 2 3 1 2 4] has the windows 1|23 twice, 1|24 once, and:
+LL=1, FL=2 over the document [1 2 3 1 2 3 1 2 4]:
 
     leaders [1] [2] [3]   leader_counts 3 2 2   follower_offsets 0 2 3 4
     followers [2 3] [2 4] [3 1] [1 2]           follower_counts 2 1 2 2

@@ -17,14 +17,10 @@ of suffixes that are equal up to a separator is undefined. It also holds
     checksum   u64 [1]   crc32 of tokens, suffix_array, first_token and mark, in this order
 
 An index of another generation, or with a wrong checksum, is ignored. Requests after its mark are
-read from the log, so a missing or old index loses none.
+read from the log.
 
 A shared copy (`ngramkit push`) is a log of generation 1 without damage or a torn end, and a
-manifest that lists it, with the counts `requests` and `tokens`. `pull` checks every request and
-writes a new history.
-
-No file is ever a link. Any number of processes may share a folder; a killed one loses at most the
-request that it was writing. All ids are those of one tokenizer.
+manifest that lists it, with the counts `requests` and `tokens`. No file is ever a link.
 """
 
 from __future__ import annotations

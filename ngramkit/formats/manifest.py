@@ -10,14 +10,12 @@
       "checksum": sha256 over the canonical JSON of everything else
     }
 
-An artifact is private if its corpus has `"private": true`, or a corpus of its `mixed` or `merged`
-(at any depth) has it. A history is always private. Merging, pruning, building and exporting an
-artifact keep the mark, and `push` refuses a private artifact unless told otherwise. Readers that do
-not know the mark open the artifact as any other.
+Canonical JSON has no spaces, sorted keys, and unescaped characters (UTF-8). There are no times or
+host names. Older manifests have no checksum.
 
-The same inputs give the same bytes: there are no times or host names, and keys are sorted.
-Canonical JSON has no spaces, sorted keys, and unescaped characters (UTF-8). Older manifests have no
-checksum. Every value is checked, because a manifest may come from a stranger.
+An artifact is private if its corpus has `"private": true`, or a corpus of its `mixed` or `merged`
+(at any depth) has it. A history is always private. Everything made from a private artifact keeps
+the mark.
 """
 
 from __future__ import annotations

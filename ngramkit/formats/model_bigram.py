@@ -1,18 +1,17 @@
 """Kind `model-bigram`: a language model's likeliest tokens after every single token.
 
-N-Grammys (Stewart et al., 2024, arXiv:2411.03786) drafts from p(next | x), the model's distribution
-after the single token x, and extends each pair to a draft of w tokens. It needs no corpus.
+p(next | x) is the model's distribution after the single token x (N-Grammys, Stewart et al., 2024,
+arXiv:2411.03786).
 
 One file, `table.safetensors`; V is the tokenizer's vocabulary:
 
     next_tokens  u16 or u32 [V, k]     after token x: the k likeliest, best first, ties by id
     log_probs    f16 [V, k]            natural logarithms of p(next | x), at least -65504
-    extended     u16 or u32 [V, k, w]  drafts of w tokens: extended[x, j, 0] is next_tokens[x, j],
-                                       the rest continues it
+    extended     u16 or u32 [V, k, w]  drafts: extended[x, j, 0] is next_tokens[x, j], and the rest
+                                       continues it
 
 Ids are u16 up to 65,535 tokens in the vocabulary. p is normalised over the tokenizer's ids; ids
-without a token (padding of the model's vocabulary, gaps in the tokenizer's) never occur. f16 has
-11 bits, so the relative error of p is at most 0.05 % of |log p|.
+without a token (padding of the model's vocabulary, gaps in the tokenizer's) never occur.
 
 `parameters`: model, revision (a Hub model's commit), k, width (w), dtype (of the passes), and
 

@@ -1,15 +1,13 @@
 """Kind `model-unigram`: the tokens that a model's embeddings make likely in any context.
 
-N-Grammys (Stewart et al., 2024, arXiv:2411.03786) computes p(x) from the embeddings, without a
-pass. With the output embedding u(x) of token x, their mean m, the covariance C of the input
-embeddings, and <a, b> = a' C b, the rules are
+With the output embedding u(x) of token x, their mean m, the covariance C of the input embeddings
+(divided by the number of tokens minus one), and <a, b> = a' C b, the rules are
 
     distance        p(x) proportional to exp(-d(x)),  d(x) = sqrt(<u(x) - m, u(x) - m>)
     inner-product   p(x) proportional to exp(-<u(x), m>)
 
-The first is the paper's formula, the second that of the paper's code. Training moves the embeddings
-of rare tokens along the common mean, so those that point away from it are frequent. C is divided by
-the number of tokens minus one.
+The first is the formula of N-Grammys (Stewart et al., 2024, arXiv:2411.03786), the second that of
+its code.
 
 One file, `table.safetensors`:
 

@@ -7,15 +7,12 @@ The bytes, little-endian:
     record   4 bytes "NGRQ", u32 n ids, u32 p of them prompt, u32 crc32 of the eight bytes before
              it and the ids, n ids, zeros up to a multiple of 4
 
-Records begin at multiples of 4. A killed writer leaves a torn record at the end, one that is too
-short. Readers stop before it, and the next writer cuts it off. All other bytes outside valid
-records are damage: readers skip it, and the next record is appended after it. Hostile damage may
-look like records, each of which costs a checksum over its stated length. So readers check only a
-few times the log's size in vain; the rest then counts as damage.
+Records begin at multiples of 4. A killed writer leaves a torn record at the end. Readers stop
+before it, and the next writer cuts it off. All other bytes outside valid records are damage:
+readers skip it, and the next record is appended after it.
 
-Writers hold the folder's lock. Readers need none, because one write adds a record. A rewritten log
-is another file with a higher generation that replaces the old one by a rename; readers notice the
-generation and start again.
+Writers hold the folder's lock; readers need none. A rewritten log is another file with a higher
+generation that replaces the old one by a rename; readers notice the generation and start again.
 """
 
 from __future__ import annotations
@@ -40,7 +37,8 @@ HEADER, LOG_MAGIC = struct.Struct("<6sHII"), b"NGKLOG"
 CHECKED_BYTES = HEADER.size - 4  # bytes of the header before its checksum
 RECORD, RECORD_MAGIC = struct.Struct("<4sIII"), b"NGRQ"
 ALIGNMENT = 4  # bytes
-# Bounds of a search for records after damage, in bytes checked in vain.
+# Bounds of a search for records after damage, in bytes checked in vain. Hostile damage may look
+# like records, each of which costs a checksum over its stated length. The rest counts as damage.
 FRUITLESS_BYTES_PER_LOG_BYTE = 4
 FRUITLESS_BYTES_MORE = 1 << 20
 FRUITLESS_BYTES_PER_PLACE = 2048  # minimum cost of a place, in bytes

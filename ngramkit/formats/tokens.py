@@ -1,11 +1,10 @@
 """Kind `tokens`: a tokenised corpus.
 
-Files `shard-00000.safetensors`, `shard-00001.safetensors`, ..., each with
+Files `shard-00000.safetensors`, `shard-00001.safetensors`, ..., each with whole documents:
 
     tokens     u16 or u32 [n]      ids of one document after another; u16 up to 65,535 ids
     documents  u64 [d + 1]         the place of each document's first token; the last is n
 
-A shard holds whole documents. An empty document has two equal offsets.
 `counts`: documents, tokens.
 """
 
