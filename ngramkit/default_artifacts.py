@@ -1,20 +1,20 @@
 """The artifacts that a drafter uses if none are named.
 
-They are under artifacts/ and have the tokenizer's ids: every datastore with its own corpus, the
-largest frozen table, and the model's own tables first, but no pruned copies or parts of a present
-merge.
+They are under artifacts/ and have the tokenizer's ids: the datastores, the largest frozen table,
+and the model's own tables first. An artifact is left out if others hold the corpora that it was
+built from: it is one of their copies, a sample, pruned, or a part of a merge or mixture.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ngramkit.basics.kinds import ROLES
 from ngramkit.basics.models import HUB_IDS
 from ngramkit.basics.terminal_text import join_some
-from ngramkit.corpus.naming import selection_text, whole_corpus
+from ngramkit.corpus.naming import combined_parts, planned_corpus, whole_corpus
 from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.outputs import Found
 from ngramkit.formats.tokenizer_record import TokenizerRecord
@@ -22,86 +22,106 @@ from ngramkit.formats.tokenizer_record import TokenizerRecord
 MAX_LINES = 5  # about artifacts left out
 
 
+class _Text(NamedTuple):
+    """Three names of an artifact's text from one corpus. Texts with an equal name are equal."""
+
+    corpus: str
+    selection: str  # of the corpus
+    build: str  # the artifact's, unpruned, with the corpus
+
+
+class _Candidate(NamedTuple):
+    path: Path
+    manifest: Manifest
+    texts: list[_Text]
+    holds: set[str]
+
+
 def select_default_artifacts(
     candidates: Iterable[Found], roles: Sequence[str], tokenizer: TokenizerRecord
 ) -> tuple[dict[str, list[Path]], list[str]]:
     """Return the folders to draft from by role, and lines about the others."""
-    taken: dict[str, list[Path]] = {role: [] for role in roles}
     left_out: list[str] = []
     others: list[str] = []  # tokenizers
-    corpora: dict[Any, Path] = {}
-    whole_corpora: dict[str, Path] = {}  # of which nothing was left out
-    wholes: dict[tuple[str, str], tuple[Path, Manifest]] = {}  # by role and unpruned build
-    by_role: dict[str, list[tuple[Path, Manifest]]] = {role: [] for role in roles}
+    by_role: dict[str, list[_Candidate]] = {role: [] for role in roles}
     for folder in candidates:
         manifest = folder.manifest
         if manifest is None:
             left_out.append(f"{folder.path} ({folder.problem})")
         elif ROLES.get(manifest.kind) in by_role:
             if manifest.tokenizer.is_same_tokenizer(tokenizer):
-                by_role[ROLES[manifest.kind]].append((folder.path, manifest))
+                by_role[ROLES[manifest.kind]].append(_candidate(folder.path, manifest))
             else:
                 others.append(manifest.tokenizer.id)
+    taken: list[_Candidate] = []  # of all roles so far
+    chosen: dict[str, list[Path]] = {}
     for role, fitting in by_role.items():
-        merges: list[tuple[Path, list[Any]]] = []  # with the corpora of their parts
-        for path, manifest in sorted(
-            fitting, key=lambda pair: _rank_own_then_largest(pair[0], pair[1], tokenizer.id)
-        ):
-            key = manifest.corpus_key if manifest.corpus else None
-            twin = corpora.get(key) if key else None
-            whole = wholes.setdefault((role, _unpruned_build(manifest)), (path, manifest))
-            of_corpus, is_part = _whole_key(manifest.corpus), bool(selection_text(manifest.corpus))
-            merge = next((at for at, parts in merges if key and manifest.corpus in parts), None)
-            if twin is not None:
-                left_out.append(f"{path} (of the same corpus as {twin})")
-            elif is_part and of_corpus in whole_corpora:
-                left_out.append(f"{path} (a part of the corpus of {whole_corpora[of_corpus]})")
-            elif whole[0] != path:
-                copy = whole[1].build == _unpruned_build(manifest)
-                of = "a pruned copy of" if copy else "pruned from the same artifact as"
-                left_out.append(f"{path} ({of} {whole[0]})")
-            elif merge is not None:
-                left_out.append(f"{path} (a part of {merge})")
-            elif role != "datastores" and taken[role]:
-                better = "larger" if role == "frozen_table" else "the model's own, or larger"
-                left_out.append(f"{path} ({taken[role][0]} is {better})")
-            else:
-                taken[role].append(path)
-                merged = _merged_corpora(manifest.corpus)
-                merges.append((path, merged))
-                if key:
-                    corpora.setdefault(key, path)
-                for corpus in (manifest.corpus, *merged):
-                    if isinstance(corpus, Mapping) and not selection_text(corpus):
-                        whole_corpora.setdefault(_whole_key(corpus), path)
+        held: list[str] = []
+        fitting.sort(key=lambda each: _rank_own_then_largest(each, tokenizer.id))
+        kept = list(fitting)
+        smallest_first = fitting[::-1]
+        for each in sorted(smallest_first, key=_is_whole):
+            rest = [*taken, *(other for other in kept if other is not each)]
+            if holders := _holders(each, rest):
+                kept.remove(each)
+                held.insert(0, f"{each.path} (its corpus is in {join_some(holders)})")
+        left_out += held
+        if role != "datastores":
+            better = "larger" if role == "frozen_table" else "the model's own, or larger"
+            left_out += [f"{each.path} ({kept[0].path} is {better})" for each in kept[1:]]
+            del kept[1:]
+        taken += kept
+        chosen[role] = [each.path for each in kept]
     if others:
         left_out.append(f"{len(others)} for other tokenizers ({join_some(sorted(set(others)))})")
     more = [f"{len(left_out) - MAX_LINES + 1} more"] if len(left_out) > MAX_LINES else []
-    return taken, [*left_out[: MAX_LINES - len(more)], *more]
+    return chosen, [*left_out[: MAX_LINES - len(more)], *more]
 
 
-def _unpruned_build(manifest: Manifest) -> str:
+def _is_whole(candidate: _Candidate) -> bool:
+    return all(text.corpus in candidate.holds for text in candidate.texts)
+
+
+def _holders(candidate: _Candidate, others: Sequence[_Candidate]) -> list[str]:
+    """Return the fewest first artifacts that hold all of a candidate's text, [] if none do."""
+    holders: dict[str, None] = {}
+    for text in candidate.texts:
+        holder = next((other for other in others if not other.holds.isdisjoint(text)), None)
+        if holder is None:
+            return []
+        holders[str(holder.path)] = None
+    return list(holders)
+
+
+def _candidate(path: Path, manifest: Manifest) -> _Candidate:
+    corpus = dict(manifest.corpus)
     build: Any = manifest.build
-    pruned = manifest.corpus.get("pruned")
-    while isinstance(pruned, Mapping) and isinstance(of := pruned.get("of"), Mapping):
-        build, pruned = of.get("build"), of.get("pruned")
-    return str(build)
+    pruned = corpus.pop("pruned", None)
+    whole = pruned
+    while isinstance(whole, Mapping) and isinstance(of := whole.get("of"), Mapping):
+        build, whole = of.get("build"), of.get("pruned")
+    texts = list(_texts(corpus, str(build)))
+    names = {text.build for text in texts}
+    if pruned is None:
+        names.update(text.selection for text in texts)
+        names.update(text.corpus for text in texts if text.selection == text.corpus)
+    return _Candidate(path, manifest, texts, names)
 
 
-def _whole_key(corpus: Mapping[str, Any]) -> str:
-    return repr(sorted(whole_corpus(corpus).items()))
+def _texts(corpus: Mapping[str, Any], build: str, cut: str = "") -> Iterator[_Text]:
+    """Yield the texts of a corpus, of each part of a merge or mixture."""
+    if not corpus.keys().isdisjoint(("sample", "weight", "limit")):
+        cut += repr(planned_corpus(corpus))
+    parts = combined_parts(corpus)
+    for part in parts:
+        yield from _texts(part, build, cut)
+    if not parts:
+        key = repr(sorted(whole_corpus(corpus).items()))
+        name = key if corpus else build  # a model's table has no corpus
+        yield _Text(name, name + cut, build + name)
 
 
-def _merged_corpora(corpus: Mapping[str, Any]) -> list[Any]:
-    """Return the corpora of a merge, recursively."""
-    merged = corpus.get("merged")
-    parts = merged if isinstance(merged, list) else []
-    return [
-        *parts,
-        *(each for part in parts if isinstance(part, dict) for each in _merged_corpora(part)),
-    ]
-
-
-def _rank_own_then_largest(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:
+def _rank_own_then_largest(candidate: _Candidate, model: str) -> tuple[Any, ...]:
+    path, manifest = candidate.path, candidate.manifest
     own = manifest.parameters.get("model") in (model, HUB_IDS.get(model))
     return (not own, -manifest.counts.get("tokens", 0), -manifest.bytes, str(path))

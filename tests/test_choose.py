@@ -33,6 +33,7 @@ def here(tmp_path, monkeypatch, token_store):
     monkeypatch.chdir(tmp_path)
 
     def build(kind, name, documents, record=MINE, corpus=None):
+        corpus = corpus or {"id": "made-up", "documents": documents}
         store = token_store(documents, record=record, corpus=corpus)
         if kind == "tokens":
             Path("artifacts").mkdir(exist_ok=True)
@@ -69,8 +70,8 @@ def test_blend_takes_all_that_adds_something(here):
     here("frozen-table", "web-table", [[7, 8, 9, 7]] * 30)
     choice, notes = chosen(None)
     assert choice.names == ["artifacts/chat", "artifacts/web-table"]
-    assert "left out: artifacts/chat-again (of the same corpus as artifacts/chat)" in notes
-    assert "left out: artifacts/chat-table (of the same corpus as artifacts/chat)" in notes
+    assert "left out: artifacts/chat-again (its corpus is in artifacts/chat)" in notes
+    assert "left out: artifacts/chat-table (its corpus is in artifacts/chat)" in notes
     assert "drafter: blend (default) over" in notes
 
 
@@ -85,7 +86,7 @@ def test_a_trial_is_left_out_beside_its_whole_corpus_and_named_without_it(here):
     here("datastore", "whole", BIG, corpus=corpus)
     choice, notes = chosen(None)
     assert choice.names == ["artifacts/whole"]
-    assert "left out: artifacts/trial (a part of the corpus of artifacts/whole)" in notes
+    assert "left out: artifacts/trial (its corpus is in artifacts/whole)" in notes
     assert "holds only a part" not in notes
 
 
@@ -237,13 +238,13 @@ def test_of_an_artifact_and_its_pruned_copies_one_is_taken():
     whole = found("whole", 900)
     half = found("half", 450, {"build": "whole"})
     tenth = found("tenth", 90, {"build": "half", "pruned": {"of": {"build": "whole"}}})
-    odd = found("odd", 8, ["no manifest of ours"])
+    odd = Found(Path("odd"), Manifest("datastore", "odd", MINE, {}, {"id": "x", "pruned": 3}, {}))
     taken, left_out = select_default_artifacts([tenth, half, whole, odd], ["datastores"], MINE)
     assert taken == {"datastores": [Path("whole"), Path("odd")]}
-    assert left_out == ["half (a pruned copy of whole)", "tenth (a pruned copy of whole)"]
+    assert left_out == ["half (its corpus is in whole)", "tenth (its corpus is in whole)"]
     taken, left_out = select_default_artifacts([tenth, half], ["datastores"], MINE)
     assert taken == {"datastores": [Path("half")]}
-    assert left_out == ["tenth (pruned from the same artifact as half)"]
+    assert left_out == ["tenth (its corpus is in half)"]
 
 
 def test_of_a_merge_and_its_parts_the_merge_is_taken():
@@ -264,8 +265,38 @@ def test_of_a_merge_and_its_parts_the_merge_is_taken():
     taken, left_out = select_default_artifacts(folders, ["datastores"], MINE)
     assert taken == {"datastores": [Path("all"), Path("other"), Path("odd")]}
     assert left_out == [
-        "code (a part of all)", "chat (a part of all)", "trial (a part of the corpus of all)",
-    ]  # fmt: skip
+        "code (its corpus is in all)",
+        "chat (its corpus is in all)",
+        "trial (its corpus is in all)",
+    ]
+
+
+CHAT, CODE = {"id": "chat"}, {"id": "code"}
+HALF = {**CHAT, "weight": 0.5, "seed": 0}
+PAIR = {"id": "chat + code", "merged": [CHAT, CODE]}
+MIXED = {"id": "chat + code", "mixed": [HALF, CODE]}
+
+
+@pytest.mark.parametrize(
+    ("corpora", "expected"),
+    [
+        ({"pair": PAIR | {"pruned": {}}, "chat": CHAT, "code": CODE}, ["chat", "code"]),
+        ({"pair": PAIR | {"pruned": {}}, "chat": CHAT}, ["pair", "chat"]),
+        ({"pair": PAIR, "mixed": MIXED}, ["pair"]),
+        ({"pair": PAIR, "mixed": MIXED | {"limit": 9}}, ["pair"]),
+        ({"mixed": MIXED, "code": CODE, "half": HALF}, ["mixed"]),
+        ({"mixed": MIXED, "code": CODE, "chat": CHAT}, ["code", "chat"]),
+        ({"mixed": MIXED | {"limit": 9}, "code": CODE, "half": HALF}, ["mixed", "code", "half"]),
+        ({"mixed": MIXED | {"limit": 9}, "half": HALF}, ["mixed", "half"]),
+    ],
+)
+def test_an_artifact_is_left_out_if_others_hold_its_corpora(corpora, expected):
+    found = [
+        Found(Path(name), Manifest("datastore", name, MINE, {}, corpus, {"tokens": 9 - place}))
+        for place, (name, corpus) in enumerate(corpora.items())
+    ]
+    taken, _ = select_default_artifacts(found, ["datastores"], MINE)
+    assert taken == {"datastores": list(map(Path, expected))}
 
 
 def test_next_to_nothing_to_draft_from_is_said(here):

@@ -57,21 +57,22 @@ def selection_name(record: Mapping[str, Any]) -> str:
 def selection_text(record: Mapping[str, Any]) -> str:
     """Return which part of a corpus was kept, as "sample 0.1, limit 50", "" for all of it."""
     cuts = [f"{name} {record[name]}" for name in ("sample", "limit") if name in record]
-    parts = [*_parts_of_record(record, "mixed"), *_parts_of_record(record, "merged")]
-    cuts += filter(None, map(selection_text, parts))
+    cuts += filter(None, map(selection_text, combined_parts(record)))
     return ", ".join(dict.fromkeys(cuts))
 
 
+def combined_parts(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the records of the corpora in a mixture or merge."""
+    return [*_parts_of_record(record, "mixed"), *_parts_of_record(record, "merged")]
+
+
 def whole_corpus(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of the corpus without sample and limit, and without what was counted."""
-    kept = {
+    """Return the record of the corpus without its selection, and without what was counted."""
+    return {
         name: value
         for name, value in record.items()
-        if name not in ("sample", "seed", "limit", *COUNTED_FACTS)
+        if name not in ("sample", "weight", "seed", "limit", *COUNTED_FACTS)
     }
-    if "mixed" in kept:
-        kept["mixed"] = [whole_corpus(part) for part in _parts_of_record(kept, "mixed")]
-    return kept
 
 
 def planned_corpus(record: Mapping[str, Any]) -> dict[str, Any]:

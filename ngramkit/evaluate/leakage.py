@@ -59,7 +59,7 @@ def without_leaks(
     flags = [_is_leaked(record, shards) for record in records]
     count = sum(flags)
     if count:
-        done = "left out" if drop else "they flatter the figures; drop_leaked=True leaves them out"
+        done = "left out" if drop else "they flatter the figures; drop_leaked leaves them out"
         reporter.note(
             f"warning: {count} of {len(records)} answers occur verbatim in a datastore's corpus "
             f"({count / len(records):.1%}): {done}"

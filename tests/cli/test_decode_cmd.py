@@ -113,7 +113,7 @@ def test_text_goes_to_stdout_and_everything_else_to_stderr(decode):
 def test_the_default_drafter_is_said(decode):
     everything = decode(*SHORT).stderr
     assert "drafter: blend (default) over artifacts/datastore (" in everything
-    assert "left out: artifacts/frozen (of the same corpus as artifacts/datastore)" in everything
+    assert "left out: artifacts/frozen (its corpus is in artifacts/datastore)" in everything
     by_table = decode(*SHORT, "--frozen-table", "artifacts/frozen")
     assert "drafter: blend (default) over artifacts/frozen (" in by_table.stderr
     assert "left out" not in by_table.stderr
