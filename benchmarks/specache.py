@@ -3,7 +3,7 @@
 NGRAMKIT_BENCH_MODEL names the model (a folder, a short name or a Hub id); without it, the embedded
 demo model. On a CPU the copies run in line and nothing overlaps, so a step is slower than with the
 full cache: there the bytes and the losses are what counts. On CUDA the same command measures the
-overlap (`NGRAMKIT_BENCH_MODEL=... python -m benchmarks specache`); it has not been run there.
+overlap (`NGRAMKIT_BENCH_MODEL=... python -m benchmarks specache`).
 """
 
 from __future__ import annotations

@@ -25,10 +25,15 @@ class Pause:
 
     def opens(self) -> bool:
         """Return whether to draft before this pass; call once for each."""
-        if self._wait > 0:
+        if self.lasts:
             self._wait -= 1
             return False
         return True
+
+    @property
+    def lasts(self) -> bool:
+        """Whether `opens` will return False."""
+        return self._wait > 0
 
     def judge(self, gained: float, spent: float) -> None:
         self.credit = min(self.credit + gained - spent, 4 * INITIAL_CREDIT)

@@ -33,7 +33,7 @@ from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growing_history import Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
 from ngramkit.engines.request_texts import RequestTexts
-from ngramkit.engines.sessions import Session, Sessions, with_known_ids
+from ngramkit.engines.sessions import MAX_STEP_TOKENS, Session, Sessions, with_known_ids
 from ngramkit.engines.source import (
     DraftSource,
     open_source,
@@ -46,6 +46,7 @@ LOG = logging.getLogger("ngramkit")
 # Minimum nodes per thread: fewer are drafted before another thread is awake.
 MIN_NODES_PER_THREAD = 128
 ROWS_PER_VERSION = 8  # rows per version that past requests may lag: a lookup takes 0.1 ms
+MAX_SKIPPED = MAX_STEP_TOKENS - 1  # passes in a row that are not even read, while all drafts pause
 EXIT_PRIORITY = 20  # exit priority of Finalize
 
 Rows = Sequence[npt.ArrayLike]
@@ -95,6 +96,9 @@ class BatchDrafter:
         self._drafting = 0  # rows of this pass that are drafted for
         self._judged: list[float] = []  # gains of this pass's rows, in tokens
         self.timer = PassTimer(clock) if learns and clock is not None else None
+        self._last: Sequence[Session] = ()  # drafted for in the last pass, without a history
+        self._sizes: Mapping[Hashable, int] = {}  # of the last pass
+        self._skipped = 0  # passes in a row
         self.statistics = Statistics()
         self.sessions = Sessions(config.sessions, source.vocabulary)
         threads = drafting_threads(config.threads)
@@ -203,6 +207,10 @@ class BatchDrafter:
             sizes = dict(zip(names, map(len, rows), strict=True))  # type: ignore[arg-type]
         if self.timer is not None and (timed := self.timer.begin(sizes)):
             self.budget.learn(timed)
+        if keep is None and self._skips(sizes, lengths, asked):
+            if self.timer is not None:
+                self.timer.end(sizes, [0] * len(sizes))
+            return [DraftTree.empty()] * len(rows)
         used = [size for size in sizes.values() if size]
         least = self.budget.least_score_to_draft(lengths, sum(used) / max(len(used), 1), len(used))
         chains = self._draft(rows, lengths, least, keep, asked, budgeted=True)
@@ -210,6 +218,34 @@ class BatchDrafter:
             seconds = self.timer.end(sizes, [len(chain) for chain in chains])
             self.budget.learn_drafting(seconds, self._drafting)
         return chains
+
+    def _skips(
+        self, sizes: Mapping[Hashable, int], lengths: Sequence[int], asked: Sequence[Asked] | None
+    ) -> bool:
+        """Return whether nothing is to be done: all requests wrote a token, and their drafts pause.
+
+        The tokens are read in a later pass.
+        """
+        before, self._sizes = self._sizes, sizes
+        skips = (
+            self.pause
+            and len(self._last) > 0
+            and self._skipped < MAX_SKIPPED
+            and len(self._last) == sum(length > 0 for length in lengths)
+            and all(session.pause.lasts for session in self._last)
+            and len(before) == len(sizes)
+            and all(before.get(name) == size - 1 for name, size in sizes.items())
+            and not any(len(fact.references) or fact.evidence for fact in asked or ())
+        )
+        if not skips:
+            self._skipped = 0
+            return False
+        self._skipped += 1
+        for session in self._last:
+            session.pause.opens()
+        self.statistics.paused += len(self._last)
+        self.statistics.rows += len(self._last)
+        return True
 
     def _draft(
         self,
@@ -248,6 +284,7 @@ class BatchDrafter:
             )
         ]
         self._drafting = sum(job.size > 0 for job in jobs)
+        self._last = [] if self.history is not None else sessions
         if self._judged:
             self.budget.account.judge(sum(self._judged) / len(self._judged), 0.0)
             self._judged.clear()
@@ -260,6 +297,8 @@ class BatchDrafter:
         drafts = [DraftTree.empty()] * len(rows)
         for i, session, draft in zip(wanted, sessions, made, strict=True):
             drafts[i] = session.draft = draft
+            if not draft:
+                self._judge_draft(session, draft, 0)
         self._count_outcomes(sessions, contexts, chained=cost is not None)
         self.statistics.seconds += time.perf_counter() - started
         self.statistics.calls += 1
@@ -310,8 +349,10 @@ class BatchDrafter:
         elif session.kept < session.request.size:
             session.request.rewind(workspace, session.kept)
             session.draft = None
-        elif len(written) and session.draft is not None:
-            self._judge_draft(session, session.draft, written)
+        elif len(written) and session.draft:
+            accepted = len(session.draft.accepted_nodes(written.tolist()))
+            session.outcome = session.draft, accepted
+            self._judge_draft(session, session.draft, accepted)
         if begins:
             session.pause = Pause(self.budget.account.credit)
         if prompt is not None:
@@ -324,10 +365,8 @@ class BatchDrafter:
         evidence = asked.evidence if len(written) else None
         return Job(session.request, written, size if session.drafting else 0, lag, evidence)
 
-    def _judge_draft(self, session: Session, draft: DraftTree, written: TokenArray) -> None:
-        """Count what a request's last draft gained and cost; its drafts may pause."""
-        accepted = len(draft.accepted_nodes(written.tolist()))
-        session.outcome = draft, accepted
+    def _judge_draft(self, session: Session, draft: DraftTree, accepted: int) -> None:
+        """Count what a draft gained and cost; the request's drafts may pause."""
         spent = self.budget.price * len(draft)
         spent += self.budget.lookup if session.drafting else 0.0
         session.pause.judge(accepted, spent)

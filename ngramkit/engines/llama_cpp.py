@@ -119,7 +119,7 @@ class Drafter:
             if self._batch.grows:
                 self._finish_unless_continued(text, input_ids)
             grammar = self._grammar_of(input_ids.base)
-            keep = partial(_apply_grammar, grammar, input_ids)
+            keep = None if grammar is None else partial(_apply_grammar, grammar, input_ids)
             if self.timed:
                 self._batch.timer = text.timer
             (chain,) = self._batch.chain_batch(
@@ -172,8 +172,9 @@ class Drafter:
         return text
 
     def _grammar_of(self, holder: Any) -> LlamaGrammar | None:
+        """Return the grammar of the running request, if it has one."""
         for llama, grammar in self._grammars.items():
-            if llama.input_ids is holder:
+            if llama.input_ids is holder and grammar.is_given:
                 return grammar
         return None
 
@@ -257,10 +258,8 @@ class _Text:
 
 
 def _apply_grammar(
-    grammar: LlamaGrammar | None, text: npt.NDArray[np.intc], chain: DraftTree
+    grammar: LlamaGrammar, text: npt.NDArray[np.intc], chain: DraftTree
 ) -> DraftTree:
-    if grammar is None:
-        return chain
     forced = grammar.forced_tokens(text[-WRITTEN_TOKENS:].tolist())
     if forced and chain.token_ids[: len(forced)].tolist() != forced:
         ids = np.array(forced, np.int32)

@@ -90,13 +90,24 @@ class LlamaGrammar:
             copy.take(token)
         return len(draft)
 
+    @property
+    def is_given(self) -> bool:
+        """Whether the current request has a grammar."""
+        return self._sampler() is not None
+
     def _copy(self) -> _GrammarState | None:
+        sampler = self._sampler()
+        if sampler is None:
+            return None
+        return _GrammarState(sampler, self._tokens, self._eos, self._api)
+
+    def _sampler(self) -> Any:
         chain: Any = getattr(self._llama(), "_sampler", None)
         api = self._api
         for i in range(api.llama_sampler_chain_n(chain.sampler) if chain else 0):
             sampler = api.llama_sampler_chain_get(chain.sampler, i)
             if api.llama_sampler_name(sampler) == b"grammar":
-                return _GrammarState(sampler, self._tokens, self._eos, api)
+                return sampler
         return None
 
 

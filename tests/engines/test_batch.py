@@ -293,6 +293,37 @@ def test_a_request_whose_drafts_do_not_pay_pauses(pause):
     assert counts.paused == drafted.count(0)
 
 
+@pytest.mark.parametrize("names", ["", "ab"])
+def test_the_tokens_of_skipped_passes_are_read_before_the_next_draft(names):
+    read, calls = [[], []], [0, 0]
+
+    class Reading(Certain):
+        def start(self, prompt):
+            self.number = int(prompt[0])
+
+        def accept(self, tokens, evidence=None):
+            read[self.number].extend(tokens.tolist())
+
+        def draft(self, budget):
+            calls[self.number] += 1
+            return super().draft(budget)
+
+    drafter = drafter_over(Reading, min_probability=0.4)
+    texts = [[0], [1]]
+    for step in range(300):
+        asked = [Asked(None, name=name) for name in names] or None
+        chains = drafter.chain_batch(list(map(ids, texts)), [4, 4], asked=asked)
+        if any(map(len, chains)):
+            assert read == [text[1:] for text in texts]
+        for text in texts:
+            text.append(3 + step % 5)
+    counts = drafter.statistics
+    assert counts.rows == 600
+    assert counts.paused > 500
+    assert counts.calls < 60
+    assert len(read[0]) > 280
+
+
 def test_accepted_tokens_are_counted_and_drafting_goes_on():
     drafter = drafter_over(Certain, min_probability=0.4)
     tokens = [1]
