@@ -34,7 +34,7 @@ import numpy as np
 from benchmarks import existing, markdown
 from benchmarks._figures import machine
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.llama_cpp import MAX_SESSIONS, Drafter, OwnClock
+from ngramkit.engines.llama_cpp import Drafter, OwnClock
 from ngramkit.evaluate.statistics import Units, ratio_with_interval, shown_interval
 from ngramkit.logs.read import read_log
 
@@ -194,7 +194,7 @@ def _history_ways(folder: str) -> dict[str, Way]:
 
 def _drafting(**keys: Any) -> Way:
     """Return what drafts as NGRAMKIT_DRAFT says, but for `keys`."""
-    config = DraftConfig.from_environment() or DraftConfig(sessions=MAX_SESSIONS)
+    config = DraftConfig.from_environment() or DraftConfig()
     return lambda vocabulary, clock: Drafter(
         replace(config, **keys), vocabulary=vocabulary, clock=clock
     )

@@ -33,7 +33,13 @@ from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growing_history import Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
 from ngramkit.engines.request_texts import RequestTexts
-from ngramkit.engines.sessions import MAX_STEP_TOKENS, Session, Sessions, with_known_ids
+from ngramkit.engines.sessions import (
+    MAX_SESSIONS,
+    MAX_STEP_TOKENS,
+    Session,
+    Sessions,
+    with_known_ids,
+)
 from ngramkit.engines.source import (
     DraftSource,
     open_source,
@@ -100,7 +106,7 @@ class BatchDrafter:
         self._sizes: Mapping[Hashable, int] = {}  # of the last pass
         self._skipped = 0  # passes in a row
         self.statistics = Statistics()
-        self.sessions = Sessions(config.sessions, source.vocabulary)
+        self.sessions = Sessions(config.sessions or MAX_SESSIONS, source.vocabulary)
         threads = drafting_threads(config.threads)
         self._workspaces: list[Any] = [source.workspace() for _ in range(threads)]
         self._pool = _Pool(threads - 1) if threads > 1 else None

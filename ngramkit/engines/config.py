@@ -86,7 +86,7 @@ class DraftConfig:
     tokens: int | None = None  # maximum of a chain; None: the engine's
     budget: int | None = None  # maximum nodes of a tree; None: the engine's
     vocabulary: int | None = None  # ids of the model, if neither artifacts nor engine give it
-    sessions: int = 512  # requests remembered at once
+    sessions: int | None = None  # requests tracked at once; None: 512, 8 in llama-cpp-python
     threads: int | None = None  # None: one per core, at most four
     pause: bool = True  # do not draft for requests whose drafts do not pay
     # Learn the time of passes; None: if one rank drafts, without min_probability and pass_cost.
@@ -225,16 +225,14 @@ def require_config(config: Any) -> None:
         )
 
 
-def config_for(
-    engine: str, drafts: str, given: DraftConfig | None = None, default: DraftConfig | None = None
-) -> DraftConfig:
-    """Return `given`, else that of NGRAMKIT_DRAFT, else `default`.
+def config_for(engine: str, drafts: str, given: DraftConfig | None = None) -> DraftConfig:
+    """Return `given`, else that of NGRAMKIT_DRAFT, else the default.
 
     Keys without effect on `drafts`, as the log calls them, are logged. Raises TypeError for other
     types, and as `DraftConfig.read` and `refuse_keys_of_other_engines`.
     """
     if given is None:
-        given = DraftConfig.from_environment() or default or DraftConfig()
+        given = DraftConfig.from_environment() or DraftConfig()
     require_config(given)
     given.refuse_keys_of_other_engines(engine)
     given.log_unused(ENGINES[engine].unused, drafts)

@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -52,7 +53,7 @@ UNTIMED_TOKEN_COST = 0.6
 FORCED_PROBABILITY = 0.9
 WRITTEN_TOKENS = 8  # last tokens of a text that a grammar reads
 DEFAULT_DRAFT_TOKENS = 8
-MAX_SESSIONS = 8
+MAX_SESSIONS = 8  # texts that are tracked
 
 
 class Drafter:
@@ -72,8 +73,9 @@ class Drafter:
         vocabulary: int | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
-        default = DraftConfig(sessions=MAX_SESSIONS)
-        config = config_for("llama-cpp", "chains in llama-cpp-python", config, default)
+        config = config_for("llama-cpp", "chains in llama-cpp-python", config)
+        if config.sessions is None:
+            config = replace(config, sessions=MAX_SESSIONS)
         if not _has_artifacts(config):
             hint = f"Give vocabulary=llama.n_vocab(), or name artifacts in {CONFIG_VARIABLE}."
             vocabulary = config.require_vocabulary(vocabulary, hint)

@@ -20,6 +20,7 @@ from ngramkit.budget.pause import Pause
 from ngramkit.drafters.base import DraftTree, TokenArray, common_beginning
 from ngramkit.drafters.references import NO_REFERENCES, Given
 
+MAX_SESSIONS = 512  # if the configuration gives no other number
 HASHED_TOKENS = 16  # tokens that are hashed
 MAX_STEP_TOKENS = 16  # usual maximum of tokens that a step appends
 LARGEST_VOCABULARY = (1 << 31) - 1  # vocabulary of all ids
@@ -54,7 +55,11 @@ class Sessions:
     """At most `most` sessions, or as many as one step needs; the least recently used is evicted."""
 
     def __init__(
-        self, most: int = 512, vocabulary: int = LARGEST_VOCABULARY, *, stride: int = HASHED_EVERY
+        self,
+        most: int = MAX_SESSIONS,
+        vocabulary: int = LARGEST_VOCABULARY,
+        *,
+        stride: int = HASHED_EVERY,
     ) -> None:
         self.most, self._vocabulary, self._stride = most, vocabulary, stride
         self._placed: list[Session] = []  # of the last step's rows

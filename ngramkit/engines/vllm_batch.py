@@ -42,7 +42,7 @@ def open_batch(vllm_config: Any, config: DraftConfig, device: str, *, counts: bo
     batch.require_same_encoding(tokenizer)
     batch.decode = getattr(tokenizer, "decode", None)
     running = int(vllm_config.scheduler_config.max_num_seqs)
-    batch.sessions.most = max(config.sessions, 2 * running)  # with preempted ones
+    batch.sessions.most = max(batch.sessions.most, 2 * running)  # with preempted ones
     return batch
 
 
