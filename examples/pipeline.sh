@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A CI pipeline: build what has changed, prove it whole, judge it on recorded answers, publish it.
+# A CI pipeline: build what changed, verify it, replay recorded answers, publish it.
 #   examples/pipeline.sh ANSWERS [QUESTIONS]     NGRAMKIT_RECIPES="demo"  NGRAMKIT_LEAST=1.3  PUSH=1
 # Without a terminal ngramkit shows no bars and asks nothing; --json puts one object on the last line.
 set -euo pipefail

@@ -34,7 +34,7 @@ def push(
         bool | None,
         typer.Option(
             "--private/--public",
-            help="Whether a new repository is for those alone whom you let in. "
+            help="Whether only people whom you invite can see a new repository. "
             "Default: --private for a history or a private artifact.",
         ),
     ] = None,
