@@ -96,7 +96,7 @@ def test_the_description_for_the_index_has_no_relative_links():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     alone = describe(text, None, "v1")
     assert not re.findall(r"\]\((?!https?:|#)", alone)
-    assert "docs/benchmarks.md" in alone
+    assert "More: packed weights, all figures." in alone
     absolute = describe(text, "https://example.org/us/it", "v1")
     assert "](https://example.org/us/it/blob/v1/docs/cli.md)" in absolute
     assert "](https://example.org/us/it/raw/v1/docs/real.svg)" in absolute
