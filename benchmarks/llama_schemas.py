@@ -115,7 +115,7 @@ def _opened(path: Path, way: str) -> Any:
     from llama_cpp import Llama
 
     keys: dict[str, Any] = {"n_ctx": CONTEXT, "n_threads": 1, "n_threads_batch": 1, "seed": 0}
-    timed = Timed(None)
+    timed: Any = Timed(None)
     llama = Llama(
         str(path), draft_model=timed, logits_all=True, flash_attn=True, verbose=False, **keys
     )
@@ -128,7 +128,7 @@ def _opened(path: Path, way: str) -> Any:
 
 def _answers(llama: Any, schema: dict[str, Any]) -> tuple[tuple[str, ...], float, list[float]]:
     """Return texts, processor seconds behind the first token, and those of each draft."""
-    from llama_cpp import LlamaGrammar
+    from llama_cpp.llama_grammar import LlamaGrammar
 
     texts, seconds = [], 0.0
     drafting: list[float] = []
