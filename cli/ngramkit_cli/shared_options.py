@@ -169,7 +169,11 @@ class SourceOptions:
     PANEL: ClassVar[str] = "Sources of drafts"
 
     datastore: Annotated[
-        list[str] | None, _source_option("datastore", "May be repeated. Default: all that fit.")
+        list[str] | None,
+        _source_option(
+            "datastore",
+            "May be repeated. Default: all that fit, without copies and parts of others.",
+        ),
     ] = None
     frozen_table: Annotated[
         str | None, _source_option("frozen-table", "Default: the largest that fits.")
