@@ -83,7 +83,7 @@ def _is_whole(candidate: _Candidate) -> bool:
 
 
 def _holders(candidate: _Candidate, others: Sequence[_Candidate]) -> list[str]:
-    """Return the fewest first artifacts that hold all of a candidate's text, [] if none do."""
+    """Return the first artifact that holds each text of a candidate, [] if one is not held."""
     holders: dict[str, None] = {}
     for text in candidate.texts:
         holder = next((other for other in others if not other.holds.isdisjoint(text)), None)

@@ -213,7 +213,7 @@ class BatchDrafter:
             sizes = dict(zip(names, map(len, rows), strict=True))  # type: ignore[arg-type]
         if self.timer is not None and (timed := self.timer.begin(sizes)):
             self.budget.learn(timed)
-        if keep is None and self._skips(sizes, lengths, asked):
+        if keep is None and self._skip_if_all_pause(sizes, lengths, asked):
             if self.timer is not None:
                 self.timer.end(sizes, [0] * len(sizes))
             return [DraftTree.empty()] * len(rows)
@@ -225,10 +225,10 @@ class BatchDrafter:
             self.budget.learn_drafting(seconds, self._drafting)
         return chains
 
-    def _skips(
+    def _skip_if_all_pause(
         self, sizes: Mapping[Hashable, int], lengths: Sequence[int], asked: Sequence[Asked] | None
     ) -> bool:
-        """Return whether nothing is to be done: all requests wrote a token, and their drafts pause.
+        """Skip a pass whose requests all wrote a token and pause; return whether it was skipped.
 
         The tokens are read in a later pass.
         """
@@ -237,8 +237,8 @@ class BatchDrafter:
             self.pause
             and len(self._last) > 0
             and self._skipped < MAX_SKIPPED
-            and len(self._last) == sum(length > 0 for length in lengths)
             and all(session.pause.lasts for session in self._last)
+            and len(self._last) == sum(length > 0 for length in lengths)
             and len(before) == len(sizes)
             and all(before.get(name) == size - 1 for name, size in sizes.items())
             and not any(len(fact.references) or fact.evidence for fact in asked or ())

@@ -53,7 +53,7 @@ UNTIMED_TOKEN_COST = 0.6
 FORCED_PROBABILITY = 0.9
 WRITTEN_TOKENS = 8  # last tokens of a text that a grammar reads
 DEFAULT_DRAFT_TOKENS = 8
-MAX_SESSIONS = 8  # texts that are tracked
+MAX_TEXTS = 8  # tracked at once
 
 
 class Drafter:
@@ -75,7 +75,7 @@ class Drafter:
     ) -> None:
         config = config_for("llama-cpp", "chains in llama-cpp-python", config)
         if config.sessions is None:
-            config = replace(config, sessions=MAX_SESSIONS)
+            config = replace(config, sessions=MAX_TEXTS)
         if not _has_artifacts(config):
             hint = f"Give vocabulary=llama.n_vocab(), or name artifacts in {CONFIG_VARIABLE}."
             vocabulary = config.require_vocabulary(vocabulary, hint)
