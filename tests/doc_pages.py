@@ -265,7 +265,9 @@ def vllm_steps() -> str:
     from benchmarks._figures import table
 
     columns = ["one at a time", "eight at once", "asked again"]
-    return table("vllm_v2", ["drafts", *(f"steps, {column}" for column in columns)])
+    rows = ["vLLM's `ngram`", "ngramkit, datastore", "ngramkit, datastore and its own answers"]
+    head = ["drafts", *(f"steps, {column}" for column in columns)]
+    return table("vllm_v2", head, [*rows, "vLLM's `suffix` (V1)"])
 
 
 def figure(name: str) -> str:
