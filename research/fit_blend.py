@@ -2,15 +2,13 @@
 
 Each --on names a model (its tokenizer), an artifact of a corpus (a datastore or a frozen table; -
 for none) and a record file whose answers are not in it. The weights are fitted on all of them
-together, so that they hold whatever is at hand; of several artifacts blend mixes what they make of
-each by itself (kernels.blend.weighting). They minimise the log loss of
-what was written next, at places of the answers drawn at random. The evaluation's own records have
-no part in it.
+together, with and without a corpus. They minimise the log loss of the next token at random places
+of the answers. The evaluation's own records are not used.
 
 The weights in this repository were fitted on chat answers of models and to questions that were
 both left out of the corpus (see `research.held_out`), and on held-out files of the Python
-standard library with the demo tokenizer: each from the datastore (named three times, and twice),
-from the frozen table and from neither, 60,000 places of each. Never on MT-Bench.
+standard library with the demo tokenizer: each with the datastore (`--on` three times for chat,
+twice for code), with the frozen table and without both, 60,000 places of each. Never on MT-Bench.
 """
 
 from __future__ import annotations
