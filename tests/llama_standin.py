@@ -142,6 +142,7 @@ class Module:
         return chain[i]
 
     def llama_sampler_name(self, sampler):
+        assert sampler.name is not None  # llama.cpp would call a null pointer
         return sampler.name
 
     def llama_sampler_clone(self, sampler):

@@ -104,7 +104,11 @@ class LlamaGrammar:
     def _sampler(self) -> Any:
         chain: Any = getattr(self._llama(), "_sampler", None)
         api = self._api
+        # A logits processor has no name: llama_sampler_name would end the process.
+        processors = {i for i, _ in getattr(chain, "custom_samplers", ())}
         for i in range(api.llama_sampler_chain_n(chain.sampler) if chain else 0):
+            if i in processors:
+                continue
             sampler = api.llama_sampler_chain_get(chain.sampler, i)
             if api.llama_sampler_name(sampler) == b"grammar":
                 return sampler

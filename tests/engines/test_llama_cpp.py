@@ -438,6 +438,19 @@ def test_the_real_engine_writes_the_same(opened, plain):
     assert written(drafting, COUNTING) == written(plain, COUNTING)
 
 
+def test_a_real_logits_processor_does_not_end_the_process(opened, plain):
+    drafter = real(plain)
+    drafting = opened(drafter)
+    drafter.check(drafting)
+    grammar = pytest.importorskip("llama_cpp").LlamaGrammar.from_string('root ::= ("1" | ", ")*')
+    seven = plain.tokenize(b"7", add_bos=False)[-1]
+    for asked in (
+        {"logit_bias": {seven: -100.0}},
+        {"logit_bias": {seven: 1.0}, "grammar": grammar},
+    ):
+        assert written(drafting, COUNTING, **asked) == written(plain, COUNTING, **asked)
+
+
 def test_the_documented_first_step_drafts_a_repeated_answer(opened, plain, monkeypatch):
     monkeypatch.setenv(CONFIG_VARIABLE, '{"history": true}')
     drafter = Drafter(vocabulary=49152)

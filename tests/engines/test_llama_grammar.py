@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from llama_standin import CABIN, FORCED, LEGS, NOTES, STRING, TRIP, TRUTH, Llama, obj
+from llama_standin import CABIN, FORCED, LEGS, NOTES, STRING, TRIP, TRUTH, Llama, Sampler, obj
 
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.llama_cpp import Drafter
@@ -122,6 +122,14 @@ def test_what_a_schema_refuses_is_cut(llama, schema, written, draft, passing):
     tokens = llama.tokenize(draft)
     count = LlamaGrammar(llama, llama.module).allowed_length(tokens)
     assert llama.detokenize(tokens[:count]) == passing
+
+
+def test_a_grammar_is_found_after_a_logits_processor(llama):
+    llama.under(CABIN, b"{")
+    processor = Sampler(None)
+    llama._sampler.sampler.insert(0, processor)
+    llama._sampler.custom_samplers = [(0, processor)]
+    assert LlamaGrammar(llama, llama.module).forced_tokens(llama.tokenize(b"{"))
 
 
 def test_a_draft_never_ends_the_answer(llama):
