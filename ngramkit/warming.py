@@ -41,7 +41,7 @@ from ngramkit.decode.compile_while_loading import (
 from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS, drafter_entry
 from ngramkit.drafters.spec import DrafterSpec
-from ngramkit.engines.check import require_engine
+from ngramkit.engines.config import DraftConfig, require_engine
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
@@ -163,7 +163,6 @@ def warm_decode(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
 
 def warm_engines(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
     from ngramkit.engines.batch import BatchDrafter
-    from ngramkit.engines.config import DraftConfig
 
     sources = tiny_sources(folder, tokenizer)
     entry = drafter_entry(name)

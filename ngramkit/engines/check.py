@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.basics.arguments import check_type, refuse_earlier_names
+from ngramkit.basics.arguments import refuse_earlier_names
 from ngramkit.basics.errors import (
     InputError,
-    NgramkitError,
     UsageError,
-    hint_for_unknown,
-    one_line,
     require_between,
     require_list,
     require_texts,
@@ -30,11 +27,18 @@ from ngramkit.basics.terminal_text import visible
 from ngramkit.budget.crossover import gain_of_drafts, stops_paying
 from ngramkit.budget.model_files import read_size
 from ngramkit.budget.pass_times import pass_times
-from ngramkit.drafters.create import require_kind
 from ngramkit.drafters.registry import drafter_entry
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines import sglang_server_options, vllm_server_options
-from ngramkit.engines.config import CONFIG_VARIABLE, ENGINES, DraftConfig, existing_history
+from ngramkit.engines.config import (
+    CONFIG_VARIABLE,
+    ENGINES,
+    DraftConfig,
+    existing_history,
+    local_folders,
+    require_engine,
+    require_usable_config,
+)
 from ngramkit.engines.metrics import require_metrics
 from ngramkit.engines.options_file import GivenOptions, read_options
 from ngramkit.engines.vllm_modes import (
@@ -46,10 +50,7 @@ from ngramkit.engines.vllm_modes import (
 from ngramkit.engines.vllm_server_options import config_in_options, weight_options
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
-from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.opening import open_artifact_folder
-from ngramkit.remote.fetch import is_hub_name
-from ngramkit.remote.urls import as_path, as_url
 
 if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer
@@ -187,7 +188,7 @@ def check_engine(
         )
     if config.metrics is not None:
         require_metrics(Path(config.metrics))
-    for _, folder in _local_folders(config):
+    for _, folder in local_folders(config):
         open_artifact_folder(folder)  # report damage before numba is imported
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code) if model else None
     from ngramkit.engines.batch import BatchDrafter
@@ -308,42 +309,6 @@ def vllm_modes() -> Iterator[CheckedMode]:
         yield CheckedMode("V2", name, options, why is None, why or mode.known)
     known = "deprecated by vLLM; synchronous scheduling only"
     yield CheckedMode("V1", "trimmed", f"--speculative-config '{V1_SETTING}'", True, known)
-
-
-def require_engine(engine: str) -> None:
-    check_type("engine", engine, [str])
-    if engine not in ENGINES:
-        raise UsageError(
-            f"unknown engine {engine!r}", hint_for_unknown(engine, ENGINES), option="engine"
-        )
-
-
-def require_usable_variable(engine: str) -> None:
-    """Raise NgramkitError if NGRAMKIT_DRAFT is wrong for this engine."""
-    try:
-        require_usable_config(DraftConfig.from_environment() or DraftConfig(), engine)
-    except NgramkitError as error:
-        raise type(error)(f"{CONFIG_VARIABLE} cannot be used: {one_line(error)}") from None
-
-
-def require_usable_config(config: DraftConfig, engine: str) -> None:
-    """Raise the errors of a configuration and of its folders' manifests.
-
-    numba must not be imported here: a worker of vLLM 0.33 on a CPU fails at one of llvmlite's
-    modules.
-    """
-    config.refuse_keys_of_other_engines(engine)
-    config.require_sources()
-    for role, folder in _local_folders(config):
-        require_kind(folder, read_manifest(folder).kind, role)
-    existing_history(config)
-
-
-def _local_folders(config: DraftConfig) -> Iterator[tuple[str, Path]]:
-    for role, names in config.artifacts.items():
-        for name in names:
-            if as_url(name) is None and not is_hub_name(name):
-                yield role, as_path(name)
 
 
 def _context_for_timing(

@@ -8,22 +8,32 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ngramkit.basics.errors import ArtifactError, InputError, UsageError, hint_for_unknown, reason
+from ngramkit.basics.arguments import check_type
+from ngramkit.basics.errors import (
+    ArtifactError,
+    InputError,
+    NgramkitError,
+    UsageError,
+    hint_for_unknown,
+    one_line,
+    reason,
+)
 from ngramkit.basics.kinds import KIND_OF_ROLE, TABLES
 from ngramkit.basics.untrusted import parse_json, read_json
-from ngramkit.drafters.create import require_sources
+from ngramkit.drafters.create import require_kind, require_sources
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.sources import HISTORY_TOKENS
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.formats.history import History, require_no_other
-from ngramkit.formats.manifest import MANIFEST_FILE
-from ngramkit.remote.urls import local_folder
+from ngramkit.formats.manifest import MANIFEST_FILE, read_manifest
+from ngramkit.remote.fetch import is_hub_name
+from ngramkit.remote.urls import as_path, as_url, local_folder
 
 LOG = logging.getLogger("ngramkit")
 CONFIG_VARIABLE = "NGRAMKIT_DRAFT"
@@ -237,6 +247,43 @@ def config_for(engine: str, drafts: str, given: DraftConfig | None = None) -> Dr
     given.refuse_keys_of_other_engines(engine)
     given.log_unused(ENGINES[engine].unused, drafts)
     return given
+
+
+def require_engine(engine: str) -> None:
+    check_type("engine", engine, [str])
+    if engine not in ENGINES:
+        raise UsageError(
+            f"unknown engine {engine!r}", hint_for_unknown(engine, ENGINES), option="engine"
+        )
+
+
+def require_usable_variable(engine: str) -> None:
+    """Raise NgramkitError if NGRAMKIT_DRAFT is wrong for this engine."""
+    try:
+        require_usable_config(DraftConfig.from_environment() or DraftConfig(), engine)
+    except NgramkitError as error:
+        raise type(error)(f"{CONFIG_VARIABLE} cannot be used: {one_line(error)}") from None
+
+
+def require_usable_config(config: DraftConfig, engine: str) -> None:
+    """Raise the errors of a configuration and of its folders' manifests.
+
+    numba must not be imported here: a worker of vLLM 0.33 on a CPU fails at one of llvmlite's
+    modules.
+    """
+    config.refuse_keys_of_other_engines(engine)
+    config.require_sources()
+    for role, folder in local_folders(config):
+        require_kind(folder, read_manifest(folder).kind, role)
+    existing_history(config)
+
+
+def local_folders(config: DraftConfig) -> Iterator[tuple[str, Path]]:
+    """Yield role and folder of each artifact that is not to be downloaded."""
+    for role, names in config.artifacts.items():
+        for name in names:
+            if as_url(name) is None and not is_hub_name(name):
+                yield role, as_path(name)
 
 
 def existing_history(config: DraftConfig) -> History | None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from ngramkit.basics.errors import NgramkitError, one_line
-from ngramkit.engines.check import require_usable_variable
+from ngramkit.engines.config import require_usable_variable
 from ngramkit.engines.vllm_front import (
     Served,
     carry_texts,

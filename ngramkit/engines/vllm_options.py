@@ -6,8 +6,7 @@ import logging
 from typing import Any
 
 from ngramkit.basics.errors import UsageError, one_line
-from ngramkit.engines.check import require_usable_config
-from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.config import DraftConfig, require_usable_config
 from ngramkit.engines.vllm_modes import NO_TRITON, V1_SETTING, choose_mode, why_not_v2
 from ngramkit.engines.vllm_server_options import additional_draft_config
 
