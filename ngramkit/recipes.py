@@ -23,11 +23,11 @@ from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import counted, size_text
 from ngramkit.basics.untrusted import read_json
 from ngramkit.builders.tasks import Executor, open_executor, require_executor
-from ngramkit.corpus.open import AnyCorpus, is_artifact
+from ngramkit.corpus.open import AnyCorpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import FORMAT_VERSION, build_id, is_private_corpus, read_manifest
-from ngramkit.formats.opening import verify_artifact
+from ngramkit.formats.opening import open_artifact_folder, verify_artifact
 from ngramkit.formats.outputs import ARTIFACTS, RECIPE
 from ngramkit.formats.replacing import clear_killed_run, replace_text
 from ngramkit.formats.resumable_writer import recipe_text
@@ -105,7 +105,7 @@ def build(
             )
         status, size = "built", artifact.manifest.bytes
     destination = revision = None
-    if push and not check and wanted.destination is not None and is_artifact(place):
+    if push and not check and wanted.destination is not None and not verdict.hub_only:
         path = fetch(place, reporter=reporter).path
         for _ in verify_artifact(path):
             pass  # it raises at the first breach, so nothing unproven is published
@@ -123,6 +123,7 @@ def build(
 class Verdict:
     stale: bool
     why: str
+    hub_only: bool = False  # up to date at the destination, missing or stale on this machine
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,8 @@ def _digest_of_weights(recipe: Recipe) -> str:
 def _judge_place_then_hub(resolved: Resolved, place: str, *, hub: bool) -> Verdict:
     if as_url(place) is None:
         verdict = judge_staleness(resolved, Path(place))
+        if not verdict.stale:
+            verdict = _judge_files(Path(place), verdict)
     else:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / resolved.recipe.name
@@ -184,7 +187,15 @@ def _judge_place_then_hub(resolved: Resolved, place: str, *, hub: bool) -> Verdi
         return verdict
     there = _hub_recipe(destination)
     if there is not None and not any(differing_inputs(there.get("inputs"), resolved.inputs)):
-        return Verdict(False, f"hf://{destination}")
+        return Verdict(False, f"hf://{destination}", hub_only=True)
+    return verdict
+
+
+def _judge_files(path: Path, verdict: Verdict) -> Verdict:
+    try:
+        open_artifact_folder(path)
+    except ArtifactError as error:
+        return Verdict(True, str(error))
     return verdict
 
 
@@ -282,7 +293,9 @@ def _build_from_corpus(
     plan = tokens_plan(corpus, resolved.tokenizer, eos=eos)
     tokens = existing_or_default_store_path(resolved.recipe.model, plan, root)
     reporter = options["reporter"]
-    store = tokenize(corpus, resolved.tokenizer, tokens, eos=eos, **running, reporter=reporter)
+    store = tokenize(
+        corpus, resolved.tokenizer, tokens, eos=eos, **running, reporter=reporter, force=True
+    )
     make: Any = build_datastore if resolved.recipe.kind == "datastore" else build_frozen
     if resolved.recipe.prune is None:
         built: Artifact = make(store, place, **running, **parameters, **options)

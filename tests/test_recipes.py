@@ -221,6 +221,37 @@ def test_a_pipeline_builds_and_pushes_once(hub, pipeline, tmp_path):
     assert f"acme/our-recipe@{row['revision']} |" in summary
 
 
+def test_an_older_artifact_is_not_pushed_over_a_newer_one(hub, pipeline, tmp_path):
+    path = write(tmp_path, FROZEN)
+    assert pipeline(path).code == 0
+    shutil.copytree(tmp_path / "artifacts", tmp_path / "older")
+    write(tmp_path, FROZEN.replace("followers = 9", "followers = 8"))
+    assert pipeline(path, "--push").code == 0
+    repository = hub.repositories["dataset", "acme/our-recipe"]
+    newer = repository.refs["main"]
+    shutil.rmtree(tmp_path / "artifacts")
+    (tmp_path / "older").rename(tmp_path / "artifacts")
+    again = pipeline(path, "--push")
+    assert again.json["results"][0]["why"] == "hf://acme/our-recipe"
+    assert repository.refs["main"] == newer
+
+
+def test_a_damaged_artifact_is_built_again(pipeline, tmp_path):
+    path = write(tmp_path, FROZEN)
+    assert pipeline(path).code == 0
+    made = tmp_path / "artifacts" / "mine"
+    whole = contents(made)
+    for damage in (whole["table.safetensors"][:-1], b"?" + whole["table.safetensors"][1:]):
+        (made / "table.safetensors").write_bytes(damage)
+        assert pipeline(path, "--check").code == 1
+        built = pipeline(path)
+        assert "table.safetensors is damaged" in built.json["results"][0]["why"]
+        assert contents(made) == whole
+    (made / "table.safetensors").unlink()
+    assert pipeline(path).json["results"][0]["status"] == "built"
+    assert contents(made) == whole
+
+
 def test_a_recipe_without_a_destination_is_not_pushed(pipeline, tmp_path):
     path = write(tmp_path, FROZEN.replace('destination = "acme/our-recipe"\n', ""))
     result = pipeline(path, "--push")

@@ -196,7 +196,8 @@ def token_store(
     path = existing_or_default_store_path(tokenizer.record.id, plan)
     if not already_built(path, plan):
         require_place(PlannedStore(plan["corpus"], tokenizer.record, build_id(plan)))
-    store = _token_build(corpus, tokenizer, plan, executor, reporter).at(path, reporter=reporter)
+    build = _token_build(corpus, tokenizer, plan, executor, reporter)
+    store = build.at(path, reporter=reporter, force=True)  # its name has the plan's digest
     try:
         yield store
     except BaseException as error:

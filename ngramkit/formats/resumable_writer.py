@@ -199,12 +199,24 @@ class Build(Generic[Made]):
     def at(
         self, path: Path, *, name: str = "", reporter: Reporter = SILENT, force: bool = False
     ) -> Made:
-        """Open the artifact at `path`, or build it there; notes call it `name`."""
+        """Open the artifact at `path`, or build it there; notes call it `name`.
+
+        With `force`, also replace a damaged one.
+        """
         chosen = self.plans[0]
         for plan in self.plans:
             if built := already_built(path, plan):
+                try:
+                    artifact = self.kind.open(path, built)
+                except ArtifactError as error:
+                    if not force:
+                        error.hint, error.option = "Replace it with force=True.", ("force",)
+                        raise
+                    reporter.note(f"building {name or path} again: {error}")
+                    chosen = plan
+                    break
                 reporter.note(f"{name or path} is up to date")
-                return self.kind.open(path, built)
+                return artifact
             if in_progress(path, plan):
                 chosen = plan
                 break

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.basics.progress import Reporter
 from ngramkit.builders import tokens as builder
+from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import encoding
 from ngramkit.corpus.document import Document
@@ -377,6 +378,29 @@ def test_a_finished_store_is_found_again(corpus, tmp_path, monkeypatch):
     assert tokenize(corpus, "demo", eos=False).path != store.path
     with pytest.raises(UsageError, match="exists"):
         tokenize(corpus, "demo", store.path, eos=False)
+
+
+def test_a_damaged_store_is_replaced_with_force(corpus, tmp_path):
+    store = tokenize(corpus, "demo", tmp_path / "s")
+    whole, [shard] = digests(store), list(store.manifest.files)
+    for damage in (b"", (store.path / shard).read_bytes()[:-1], None):
+        if damage is None:
+            (store.path / shard).unlink()
+        else:
+            (store.path / shard).write_bytes(damage)
+        with pytest.raises(ArtifactError, match=shard) as caught:
+            tokenize(corpus, "demo", store.path)
+        assert caught.value.hint == "Replace it with force=True."
+        assert digests(tokenize(corpus, "demo", store.path, force=True)) == whole
+
+
+def test_a_build_replaces_its_own_damaged_tokens(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = tokenize(corpus, "demo")
+    whole, [shard] = digests(store), list(store.manifest.files)
+    (store.path / shard).write_bytes(b"")
+    build_datastore(corpus, tmp_path / "d", model="demo")
+    assert digests(store) == whole
 
 
 def test_no_documents(tmp_path):
