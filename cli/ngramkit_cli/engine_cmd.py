@@ -46,7 +46,15 @@ Options = Annotated[
     ),
 ]
 Budget = Annotated[
-    int, typer.Option("--budget", "--tokens", min=1, max=64, help="Draft nodes, at most.")
+    int | None,
+    typer.Option(
+        "--budget",
+        "--tokens",
+        min=1,
+        max=64,
+        help="Draft nodes, at most. Default: as many as the server's options or the configuration "
+        "ask for, else 8.",
+    ),
 ]
 
 
@@ -56,7 +64,7 @@ def check_engine(
     options: Options = None,
     model: Model = None,
     draft: Draft = None,
-    budget: Budget = 8,
+    budget: Budget = None,
     trust_remote_code: TrustRemoteCode = False,
     out: Output,
 ) -> None:
@@ -112,7 +120,8 @@ def _facts_of_engine(checked: CheckedEngine) -> dict[str, object]:
 def _table_of_passes(checked: CheckedEngine) -> list[str]:
     from ngramkit.budget.crossover import ASSUMED_ACCEPTANCE, ASSUMED_CONTEXT, MAX_REQUESTS
 
-    ends = f"From {checked.pays_below or 0:,} requests at once on, no draft pays."
+    what = "padded drafts do not pay" if checked.padded else "no draft pays"
+    ends = f"From {checked.pays_below or 0:,} requests at once on, {what}."
     if checked.pays_below is None:
         ends = f"Drafts pay even for {MAX_REQUESTS:,} requests at once."
     rows = [
@@ -126,11 +135,11 @@ def _table_of_passes(checked: CheckedEngine) -> list[str]:
         for each in checked.passes
     ]
     about = (
-        f"Cost of passes by {checked.passes_by}, in passes over one token. Drafts for as many "
-        f"requests as the pass has tokens, with contexts of {ASSUMED_CONTEXT:,} tokens, if "
-        f"{ASSUMED_ACCEPTANCE} of the tokens after accepted ones are accepted. Speed is "
-        "that over no drafts. Padded: all tokens of each draft are verified, as in SGLang and in "
-        "vLLM's fixed mode."
+        f"Cost of passes by {checked.passes_by}, in passes over one token. Drafts of at most "
+        f"{counted(checked.budget, 'token')}, for as many requests as the pass has tokens, with "
+        f"contexts of {ASSUMED_CONTEXT:,} tokens, if {ASSUMED_ACCEPTANCE} of the tokens after "
+        "accepted ones are accepted. Speed is that over no drafts. Padded: all tokens of each "
+        "draft are verified, as in SGLang and in vLLM's fixed mode."
     )
     return [
         *wrap_text(about, 0),

@@ -33,6 +33,7 @@ from ngramkit.engines import sglang_server_options, vllm_server_options
 from ngramkit.engines.config import (
     CONFIG_VARIABLE,
     ENGINES,
+    KEY_RANGES,
     DraftConfig,
     existing_history,
     local_folders,
@@ -63,6 +64,13 @@ EFFECTS = {
     "vllm": vllm_server_options.effects_of_vllm_options,
     "sglang": sglang_server_options.effects_of_sglang_options,
 }
+# Engine -> the tokens of a draft that its options ask for, and whether all are verified.
+DRAFTS = {
+    "vllm": vllm_server_options.drafts_of_vllm_options,
+    "sglang": sglang_server_options.drafts_of_sglang_options,
+}
+DEFAULT_BUDGET, MAX_BUDGET = 8, 64
+MAX_NODES = KEY_RANGES["budget"][1]
 TIMED_CALLS = 20  # timed calls, whose median is shown
 
 
@@ -123,6 +131,8 @@ class CheckedEngine(Result):
     passes: Rows[CheckedPass]
     passes_by: str  # what their costs follow from
     pays_below: int | None  # requests at once; None: drafts pay for thousands
+    budget: int  # tokens of a draft in `passes`
+    padded: bool  # all of them are verified, drafted or not: `pays_below` is about these
 
 
 @refuse_earlier_names(tokens="budget")
@@ -131,7 +141,7 @@ def check_engine(
     *,
     model: str | None = None,
     draft: str | Path | Mapping[str, Any] | None = None,
-    budget: int = 8,
+    budget: int | None = None,
     options: Sequence[str] = (),
     trust_remote_code: bool = False,
 ) -> CheckedEngine:
@@ -139,8 +149,8 @@ def check_engine(
 
     `engine`: one of `engines.config.ENGINES`. `draft`: the configuration, its JSON or a
     file of that (default: NGRAMKIT_DRAFT, else the engines' default). `budget`: draft nodes, at
-    most. `model`: a short name, a Hub id or a folder; without one nothing is compared, and a
-    datastore gives the prompt.
+    most (default: as many as the options or the configuration ask for, else 8). `model`: a short
+    name, a Hub id or a folder; without one nothing is compared, and a datastore gives the prompt.
     `options`: of `vllm serve` or SGLang's server, such as ["--no-async-scheduling"], also in a file
     that "--config" names, whose effects are reported. Without a configuration, vLLM's options may
     hold it.
@@ -153,7 +163,8 @@ def check_engine(
     from ngramkit.corpus.tokenizer import load_tokenizer
 
     require_engine(engine)
-    require_between("budget", budget, 1, 64)
+    if budget is not None:
+        require_between("budget", budget, 1, MAX_BUDGET)
     require_list("options", options)
     options = list(options)
     require_texts("options", options)
@@ -202,13 +213,16 @@ def check_engine(
     if tokenizer is not None:
         drafter.require_same_encoding(tokenizer.encode)
     artifacts = drafter.source.artifacts
+    asked, padded = DRAFTS[engine](read) if engine in DRAFTS else (None, False)
+    most = None if padded else config.tokens  # has no effect on padded drafts
+    length = min(budget or asked or most or DEFAULT_BUDGET, most or MAX_NODES)
     context, text = _context_for_timing(tokenizer, artifacts)
     seconds = []
     chain = np.zeros(0, np.int32)
     for _ in range(TIMED_CALLS if len(context) else 0):
         drafter.sessions.clear()
         started = time.perf_counter()
-        chain = drafter.chain_batch([context], [budget])[0].token_ids
+        chain = drafter.chain_batch([context], [min(length, MAX_BUDGET)])[0].token_ids
         seconds.append(time.perf_counter() - started)
     return CheckedEngine(
         engine,
@@ -221,7 +235,9 @@ def check_engine(
             for a in artifacts
         ),
         config.history,
-        *_describe_sources(config, artifacts, about.unused),
+        *_describe_sources(
+            config, artifacts, list(_unused_keys(engine, config, by_default=not options and padded))
+        ),
         option_effects,
         model,
         text,
@@ -229,8 +245,23 @@ def check_engine(
         len(chain),
         1e3 * sorted(seconds)[len(seconds) // 2] if seconds else 0.0,
         Rows(vllm_modes() if engine == "vllm" else ()),
-        *_passes_table(engine, config, model, budget, read),
+        *_passes_table(engine, config, model, length, read, padded=padded),
+        length,
+        padded,
     )
+
+
+def _unused_keys(engine: str, config: DraftConfig, *, by_default: bool) -> Iterator[str]:
+    """Yield notes about keys without effect. `by_default`: vLLM has no options: its fixed mode."""
+    yield from (
+        f"{key} has no effect in this engine" for key in config.unused(ENGINES[engine].unused)
+    )
+    if engine == "vllm" and by_default and (keys := config.unused(MODES["fixed"].unused)):
+        yield f"these keys have no effect in the fixed mode, vLLM's default: {', '.join(keys)}"
+    if engine == "sglang" and config.min_probability is not None:
+        yield "min_probability shortens only chains; with trees it only lets drafting pause"
+    elif engine == "sglang" and not config.pause:
+        yield "pause has no effect in this engine without min_probability"
 
 
 def _describe_sources(
@@ -247,7 +278,7 @@ def _describe_sources(
     if config.history and not remembers:
         unused.append(f"history is not used: {name} does not draft from it")
     kept = existing_history(config) if remembers else None
-    unused += [f"{key} has no effect in this engine" for key in config.unused(unused_keys)]
+    unused += unused_keys
     requests = 0 if kept is None else len(kept.read().requests)
     if requests:
         found.append(f"{requests:,} past requests")
@@ -274,7 +305,13 @@ def _describe_learning(config: DraftConfig) -> str:
 
 
 def _passes_table(
-    engine: str, config: DraftConfig, model: str | None, length: int, options: GivenOptions
+    engine: str,
+    config: DraftConfig,
+    model: str | None,
+    length: int,
+    options: GivenOptions,
+    *,
+    padded: bool,
 ) -> tuple[Rows[CheckedPass], str, int | None]:
     size, by = None, "pass_cost"
     if config.pass_cost is None:
@@ -290,14 +327,14 @@ def _passes_table(
         times = pass_times(None, size, device)
     else:
         times = pass_times(config.pass_cost)
-    length, rows = min(config.tokens or length, length), []
+    rows = []
     one = float(times.times(np.ones(1))[0])
     for tokens in SHOWN_TOKENS:
         found = gain_of_drafts(times, tokens, length)
         cost = float(times.times(np.array([float(tokens)]))[0]) / one
         figures = (round(each, 3) for each in (cost, *found))
         rows.append(CheckedPass(tokens, *figures))
-    return Rows(rows), by, stops_paying(times, length, padded=not ENGINES[engine].priced)
+    return Rows(rows), by, stops_paying(times, length, padded=padded)
 
 
 def vllm_modes() -> Iterator[CheckedMode]:

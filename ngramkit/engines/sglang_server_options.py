@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 
 from ngramkit.basics.terminal_text import visible
@@ -21,19 +22,7 @@ def effects_of_sglang_options(read: GivenOptions, config: DraftConfig | None) ->
 
     `config`: that of NGRAMKIT_DRAFT. Raises UsageError for values that cannot be read.
     """
-    parser = OptionParser(prog="sglang.launch_server", add_help=False)
-    parser.add_argument("--speculative-algorithm")
-    parser.add_argument("--speculative-num-draft-tokens", type=int)
-    parser.add_argument("--speculative-ngram-max-bfs-breadth", type=int)
-    parser.add_argument("--speculative-ngram-external-corpus-path")
-    parser.add_argument("--tensor-parallel-size", "--tp-size", "--tp", type=int, default=1)
-    parser.add_argument("--data-parallel-size", "--dp-size", "--dp", type=int, default=1)
-    parser.add_argument("--tokenizer-worker-num", type=int, default=1)
-    for name in ("--skip-tokenizer-init", "--enable-dp-attention"):
-        parser.add_argument(name, action="store_true")
-    for name in IGNORED_SETTINGS:
-        parser.add_argument(f"--speculative-ngram-{name}")
-    given = parser.parse_known_args(read.words)[0]
+    given = _parse_options(read)
     algorithm, size = given.speculative_algorithm, given.speculative_num_draft_tokens
     if algorithm is None or algorithm.upper() != "NGRAM":
         got = "nothing" if algorithm is None else visible(algorithm, 40)
@@ -69,3 +58,25 @@ def effects_of_sglang_options(read: GivenOptions, config: DraftConfig | None) ->
         yield "several tokenizer workers refuse no wrong text, and add no templates of tools"
     if given.skip_tokenizer_init:
         yield "texts of requests are read as token ids only, as SGLang has no tokenizer"
+
+
+def drafts_of_sglang_options(read: GivenOptions) -> tuple[int | None, bool]:
+    """Return the nodes of a draft, if they are given, all of which SGLang verifies."""
+    size = _parse_options(read).speculative_num_draft_tokens
+    return max((size or 1) - 1, 0) or None, True
+
+
+def _parse_options(read: GivenOptions) -> argparse.Namespace:
+    parser = OptionParser(prog="sglang.launch_server", add_help=False)
+    parser.add_argument("--speculative-algorithm")
+    parser.add_argument("--speculative-num-draft-tokens", type=int)
+    parser.add_argument("--speculative-ngram-max-bfs-breadth", type=int)
+    parser.add_argument("--speculative-ngram-external-corpus-path")
+    parser.add_argument("--tensor-parallel-size", "--tp-size", "--tp", type=int, default=1)
+    parser.add_argument("--data-parallel-size", "--dp-size", "--dp", type=int, default=1)
+    parser.add_argument("--tokenizer-worker-num", type=int, default=1)
+    for name in ("--skip-tokenizer-init", "--enable-dp-attention"):
+        parser.add_argument(name, action="store_true")
+    for name in IGNORED_SETTINGS:
+        parser.add_argument(f"--speculative-ngram-{name}")
+    return parser.parse_known_args(read.words)[0]

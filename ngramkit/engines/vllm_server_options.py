@@ -259,6 +259,19 @@ def weight_options(read: GivenOptions) -> tuple[str | None, str]:
     return given.quantization, "float32" if given.dtype in ("float", "float32") else "float16"
 
 
+def drafts_of_vllm_options(read: GivenOptions) -> tuple[int | None, bool]:
+    """Return K, if it is given, and whether vLLM verifies all K tokens, as in the fixed mode."""
+    given = _parse_options(read)
+    speculative = _speculative_config(given)
+    mode = choose_mode(
+        adaptive=_is_adaptive(speculative), asynchronous=given.async_scheduling is not False
+    )
+    version = version_of(ENGINES["vllm"].distribution)
+    v2 = not _runs_v1(speculative) and why_not_v2_before_start(version) is None
+    tokens = _as_whole(speculative["num_speculative_tokens"])
+    return max(tokens or 0, 0) or None, v2 and mode == "fixed"
+
+
 def _as_vllm_reads(words: Sequence[str]) -> list[str]:
     """Write names with dashes, and keys of an object, as `--name.key value`, as one JSON object.
 

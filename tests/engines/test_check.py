@@ -20,6 +20,7 @@ from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.budget.crossover import gain_of_drafts, stops_paying
 from ngramkit.budget.model_cost import ModelCost
 from ngramkit.budget.model_size import ModelSize
+from ngramkit.budget.pass_times import pass_times
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.engines import check, vllm_modes
@@ -379,6 +380,53 @@ REFUSED = {  # as by SpeculativeConfig of vLLM 0.33.0
     ],
     '{"num_speculative_tokens": 5, "prompt_lookup_max": 2, "prompt_lookup_min": null}': [],
 }
+
+
+TREES = ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "keys", "length", "padded"),
+    [
+        ("vllm", [], {}, 8, True),
+        ("vllm", [], {"tokens": 4}, 8, True),
+        ("vllm", NGRAM, {"tokens": 4}, 5, True),
+        ("vllm", [*NGRAM, "--no-async-scheduling"], {"tokens": 4}, 4, False),
+        ("vllm", [*NGRAM, "--no-async-scheduling"], {}, 5, False),
+        ("vllm", ["--spec-tokens=5", "-sc", ADAPTIVE], {}, 5, False),
+        ("vllm", V1, {}, 8, False),
+        ("sglang", [*TREES, "16"], {"tokens": 4}, 15, True),
+        ("sglang", [*TREES, "1"], {}, 8, True),
+        ("sglang", [*TREES, "100000000"], {}, 512, True),
+        ("sglang", [], {}, 8, True),
+        ("llama-cpp", [], {"tokens": 16}, 16, False),
+        ("tensorrt-llm", [], {}, 8, False),
+    ],
+)
+def test_drafts_are_as_long_as_the_server_asks_for(built, engine, options, keys, length, padded):
+    draft = {"datastores": [str(built)], **keys}
+    checked = ngramkit.check_engine(engine, draft=draft, options=options)
+    assert (checked.budget, checked.padded) == (length, padded)
+    times = pass_times(None, None, "cpu" if engine == "llama-cpp" else "cuda")
+    assert checked.pays_below == stops_paying(times, length, padded=padded)
+    assert ngramkit.check_engine(engine, draft=draft, options=options, budget=3).budget == 3
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "keys", "note"),
+    [
+        ("vllm", [], {"pause": False}, "no effect in the fixed mode, vLLM's default: pause$"),
+        ("vllm", [], {"tokens": 4, "budget": 4}, "vLLM's default: tokens, budget$"),
+        ("vllm", ["--no-async-scheduling"], {"pause": False}, None),
+        ("sglang", [], {"min_probability": 0.3}, "^min_probability shortens only chains"),
+        ("sglang", [], {"pause": False}, "^pause has no effect in this engine without min_prob"),
+        ("llama-cpp", [], {"pause": False, "min_probability": 0.3}, None),
+    ],
+)
+def test_keys_without_effect_are_noted_also_without_options(built, engine, options, keys, note):
+    draft = {"datastores": [str(built)], **keys}
+    notes = ngramkit.check_engine(engine, draft=draft, options=options).notes
+    assert re.search(note, *notes) if note else not notes
 
 
 @pytest.mark.parametrize("text", REFUSED)
