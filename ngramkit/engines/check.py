@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -55,7 +56,9 @@ from ngramkit.formats.opening import open_artifact_folder
 
 if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer
+    from ngramkit.engines.batch import BatchDrafter
 
+Tokens = npt.NDArray[np.int32]
 PROMPT_TEXT = "The answer to the question is that"  # the prompt
 PROMPT_TOKENS = 16  # tokens of a datastore that are the prompt without a tokenizer
 SHOWN_TOKENS = tuple(1 << i for i in range(10))  # of passes
@@ -217,13 +220,7 @@ def check_engine(
     most = None if padded else config.tokens  # has no effect on padded drafts
     length = min(budget or asked or most or DEFAULT_BUDGET, most or MAX_NODES)
     context, text = _context_for_timing(tokenizer, artifacts)
-    seconds = []
-    chain = np.zeros(0, np.int32)
-    for _ in range(TIMED_CALLS if len(context) else 0):
-        drafter.sessions.clear()
-        started = time.perf_counter()
-        chain = drafter.chain_batch([context], [min(length, MAX_BUDGET)])[0].token_ids
-        seconds.append(time.perf_counter() - started)
+    chain, seconds = _time_drafts(drafter, context, min(length, MAX_BUDGET))
     return CheckedEngine(
         engine,
         version_of(about.distribution),
@@ -243,7 +240,7 @@ def check_engine(
         text,
         tokenizer.decode_answer(chain) if tokenizer is not None else None,
         len(chain),
-        1e3 * sorted(seconds)[len(seconds) // 2] if seconds else 0.0,
+        1e3 * seconds,
         Rows(vllm_modes() if engine == "vllm" else ()),
         *_passes_table(engine, config, model, length, read, padded=padded),
         length,
@@ -348,9 +345,20 @@ def vllm_modes() -> Iterator[CheckedMode]:
     yield CheckedMode("V1", "trimmed", f"--speculative-config '{V1_SETTING}'", True, known)
 
 
+def _time_drafts(drafter: BatchDrafter, context: Tokens, budget: int) -> tuple[Tokens, float]:
+    """Return the draft after `context` and the median seconds of a call; 0 without a context."""
+    chain, seconds = context, []
+    for _ in range(TIMED_CALLS if len(context) else 0):
+        drafter.sessions.clear()
+        started = time.perf_counter()
+        chain = drafter.chain_batch([context], [budget])[0].token_ids
+        seconds.append(time.perf_counter() - started)
+    return chain, statistics.median(seconds) if seconds else 0.0
+
+
 def _context_for_timing(
     tokenizer: TextTokenizer | None, artifacts: Sequence[Artifact]
-) -> tuple[npt.NDArray[np.int32], str | None]:
+) -> tuple[Tokens, str | None]:
     if tokenizer is not None:
         return tokenizer.encode(PROMPT_TEXT), PROMPT_TEXT
     for artifact in artifacts:
