@@ -21,6 +21,7 @@ from ngramkit.corpus.rows import (
     RowMaker,
     make_or_skip,
     read_row,
+    require_unique,
     too_many_values,
 )
 from ngramkit.corpus.unpacking import (
@@ -83,6 +84,7 @@ def _convert_records(
     """Convert about `max_document` bytes at a time."""
     import pyarrow as pa
 
+    require_unique(maker.columns, batch.schema.names, where)
     chosen, most = batch.select(maker.columns), reading.max_document
     chosen.validate(full=True)  # pyarrow otherwise trusts offsets and indices
     try:

@@ -23,6 +23,7 @@ from ngramkit.corpus.rows import (
     RowMaker,
     make_or_skip,
     require_text,
+    require_unique,
     too_many_values,
 )
 from ngramkit.corpus.unpacking import BOM, require_utf_8, too_large
@@ -41,10 +42,7 @@ def read_separated(
         return
     table.width = len(header)
     maker = RowMaker.of(Columns(dict.fromkeys(header, ColumnContent.TEXT)), str(path), reading)
-    if header.count(maker.column) > 1:
-        raise InputError(
-            f"cannot read {path}: it has several columns {maker.column!r}", "Rename all but one."
-        )
+    require_unique([maker.column], header, path)
 
     def row() -> Row:
         values, where = next(table), table.where

@@ -34,6 +34,7 @@ class ReaderOptions:
     skip_bad: bool = False
     max_document: int = MAX_DOCUMENT  # bytes
     max_whole: int = MAX_RATIO * MAX_DOCUMENT  # bytes of a JSON document
+    in_mixture: bool = field(default=False, compare=False)
     copies: Copies | None = field(default=None, compare=False)  # of answers, in several files
 
     def record(self) -> dict[str, Any]:
@@ -66,7 +67,7 @@ class RowMaker:
 
     @classmethod
     def of(cls, columns: Columns, where: str, reading: ReaderOptions) -> RowMaker:
-        column = choose_text_column(columns, reading.column, where)
+        column = choose_text_column(columns, reading.column, where, in_mixture=reading.in_mixture)
         others = (
             _first_present_text(LICENSE_COLUMNS, columns.top),
             _first_present_text(REPOSITORY_COLUMNS, columns.top),
@@ -247,6 +248,14 @@ def require_text(text: str, where: str) -> None:
             f"cannot read {where} as UTF-8: character {error.start:,} is invalid",
             "Convert it to UTF-8.",
         ) from error
+
+
+def require_unique(columns: Iterable[str], names: Sequence[str], where: Path | str) -> None:
+    """Raise InputError if one of `columns` occurs several times among a table's `names`."""
+    for column in columns:
+        if names.count(column) > 1:
+            problem = f"cannot read {where}: it has several columns {column!r}"
+            raise InputError(problem, "Rename all but one.")
 
 
 def too_many_values(where: Path | str) -> InputError:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from pyarrow import feather
 from reporters import Notes
 
 from ngramkit.basics.errors import InputError, UsageError
@@ -431,6 +432,19 @@ def test_separated_values_without_a_clear_column_or_any_row(tmp_path):
     for empty in ("", "text\n"):
         path.write_text(empty)
         assert texts(path) == []
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_two_columns_of_one_name_in_a_table(tmp_path, kind):
+    table = pa.table([["a b"], ["c d"]], names=["text", "text"])
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, path)
+    else:
+        feather.write_feather(table, path, compression="uncompressed")
+    for source in (str(path), table):
+        with pytest.raises(InputError, match="several columns 'text'"):
+            list(open_corpus(source).documents())
 
 
 STRAY = (

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ngramkit
-from ngramkit.basics.errors import UsageError
+from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.document import BEGINNING, Position
 from ngramkit.corpus.mixing import Mixture, Weighted, parse_weighted
@@ -207,6 +207,21 @@ def test_the_command_line_mixes_and_inspect_and_the_card_say_so(corpora, ngramki
     assert "the weight of b.jsonl must be above 0 and at most 1, got 1.5" in wrong.err
     assert "the weight of b.jsonl must be" in missing.err
     assert "cannot use --split" in split.err
+
+
+def test_a_mixture_is_not_told_to_give_a_column(corpora):
+    Path("two.jsonl").write_text('{"prompt": "a", "answer": "b"}\n')
+    hints = []
+    for corpus in ("two.jsonl", ["two.jsonl", "a.jsonl"]):
+        with pytest.raises(InputError, match="cannot choose the text") as caught:
+            list(open_corpus(corpus).documents())
+        hints.append((caught.value.hint, caught.value.option))
+    assert hints[0] == ("Give column, one of prompt, answer.", ("column",))
+    assert hints[1] == (
+        "Use a recipe with a [[corpus]] for each; in Python, open each first. "
+        "The text is in one of prompt, answer.",
+        (),
+    )
 
 
 RECIPE = """kind = "frozen-table"
