@@ -23,6 +23,11 @@ UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
+def expand_home(path: str | Path) -> Path:
+    """Expand a leading ~ or ~USER; one without a folder stays, as in a shell."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 (Path.expanduser raises)
+
+
 def free_memory() -> int:
     """Return the bytes that a process can use without swapping."""
     try:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown
+from ngramkit.basics.machine import expand_home
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.untrusted import parse_json, read_plain
@@ -71,7 +72,7 @@ def is_gguf(name: str) -> bool:
     lower = name.lower()
     if lower.startswith("hf:") and not lower.startswith("hf://"):
         return True
-    ends = lower.endswith(GGUF) and not Path(name).expanduser().is_dir()
+    ends = lower.endswith(GGUF) and not expand_home(name).is_dir()
     return ends or packaged_gguf(name) is not None
 
 
@@ -81,7 +82,7 @@ def split_revision(name: str, revision: str | None = None) -> tuple[str, str | N
     Raises UsageError for an empty revision, or two that differ.
     """
     source, at, named = name.rpartition("@")
-    if not at or is_gguf(name) or Path(name).expanduser().is_dir():
+    if not at or is_gguf(name) or expand_home(name).is_dir():
         return name, revision
     if not source or not named:
         raise UsageError(f"model must be ID@REVISION, got {name!r}", option="model")
@@ -117,7 +118,7 @@ class ModelRef:
         id_ = name
         if "@" in name:
             id_, revision = split_revision(name, revision)
-        path, packaged = Path(id_).expanduser(), packaged_gguf(id_)
+        path, packaged = expand_home(id_), packaged_gguf(id_)
         if is_gguf(id_) and (revision is None or packaged is None):
             if id_.lower().startswith("hf:"):
                 return cls(name, id_, id_, revision, True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from ngramkit.basics.errors import ArtifactError, InputError
+from ngramkit.basics.machine import expand_home
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import open_stream
 from ngramkit.corpus import unpacking
@@ -117,7 +118,7 @@ def local_source(pattern: str, reading: ReaderOptions, reporter: Reporter = SILE
 
     Raises InputError if nothing matches or a kind is unsupported, UsageError for a wrong column.
     """
-    path = Path(pattern).expanduser()
+    path = expand_home(pattern)
     left_out: Counter[str] = Counter()
     if path.is_dir():
         paths = sorted(_readable_files_in(path, left_out))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ngramkit.basics.errors import UsageError
+from ngramkit.basics.machine import expand_home
 from ngramkit.corpus.document import BEGINNING, Corpus, Document, Position, Skipped
 from ngramkit.corpus.selection import Selection
 
@@ -105,7 +106,7 @@ def parse_weighted(text: str) -> Weighted:
     Raises UsageError for a missing or wrong weight.
     """
     name, colon, number = text.rpartition(":")
-    if not colon or not name or Path(text).expanduser().exists():
+    if not colon or not name or expand_home(text).exists():
         return Weighted(text)
     if text == "hf:":
         raise UsageError(

@@ -21,7 +21,7 @@ from ngramkit.basics.errors import (
     require_between,
     require_texts,
 )
-from ngramkit.basics.machine import parse_size
+from ngramkit.basics.machine import expand_home, parse_size
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
@@ -303,7 +303,7 @@ def _is_mixture(parts: Sequence[Any]) -> bool:
 
 
 def _looks_like_a_name(text: str) -> bool:
-    if os.path.exists(os.path.expanduser(text)):  # noqa: PTH110, PTH111 (of any text, also \0)
+    if os.path.exists(expand_home(text)):  # noqa: PTH110 (of any text, also \0)
         return True
     if re.search(r"\s", text):
         return False
@@ -458,7 +458,7 @@ def _hub_source(
 
 
 def _require_path(name: str) -> None:
-    path = Path(name).expanduser()
+    path = expand_home(name)
     if path.exists() or glob.has_magic(name) or "/" in name or has_readable_suffix(path):
         return
     raise UsageError(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.basics.machine import expand_home
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
@@ -96,8 +97,9 @@ def self_corpus(
     require_template(template)
     require_questions(questions)
     if out is not None:
-        require_own(Path(out))
-        require_writable(Path(out))
+        out = expand_home(out)
+        require_own(out)
+        require_writable(out)
     options = DecodeOptions(
         model, reporter=reporter, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
         device=device, dtype=dtype, device_map=device_map, trust_remote_code=trust_remote_code,

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown, require_between
 from ngramkit.basics.kinds import a_kind
+from ngramkit.basics.machine import expand_home
 from ngramkit.basics.models import chosen_model, is_gguf
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
@@ -95,7 +96,7 @@ def export(
     memory = parse_memory(memory)
     artifact = source if isinstance(source, Artifact) else open_artifact(source, reporter=reporter)
     if out:
-        path = Path(out)
+        path = expand_home(out)
     else:
         beside = default_output(source)
         path = beside.with_name(beside.name + EXPORTS[to].ending)

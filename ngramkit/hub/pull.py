@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import ArtifactError, UsageError, hub_errors
+from ngramkit.basics.machine import expand_home
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
@@ -55,7 +56,7 @@ def pull(
     """
     check_types(bool, force=force)
     name = HubName.parse(source)
-    out = Path(out) if out is not None else ARTIFACTS / name.repository.partition("/")[2]
+    out = expand_home(out) if out is not None else ARTIFACTS / name.repository.partition("/")[2]
     if out.exists() and not force:
         commit, manifest = _require_already_pulled(name, out, reporter)
     else:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from ngramkit.basics.errors import BadRecordError, InputError, UsageError, first_line, given_paths
+from ngramkit.basics.machine import expand_home
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import open_stream, parse_json
 from ngramkit.corpus import unpacking
@@ -203,7 +204,7 @@ def log_files(paths: Iterable[str | Path] | str | Path, reporter: Reporter = SIL
     if not given:
         raise UsageError("files must name at least one file, got none", "Give a file or a folder.")
     files = Files([], set(), Counter())
-    for path in (each.expanduser() for each in given):
+    for path in map(expand_home, given):
         if hub.is_dataset(path):
             of_dataset = hub.dataset_files(path, reporter)
             files.in_folders.update(of_dataset)

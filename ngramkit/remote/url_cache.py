@@ -27,7 +27,7 @@ from pathlib import Path, PurePosixPath
 from ngramkit.basics.cache import private_folder
 from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.basics.limits import LIMITS, SHA256
-from ngramkit.basics.machine import parse_size
+from ngramkit.basics.machine import expand_home, parse_size
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import TRY_AGAIN, parse_json
 from ngramkit.formats.history import History
@@ -79,7 +79,7 @@ class Cache:
         named = folder or (Path(os.environ[DIR]) if os.environ.get(DIR) else None)
         if size is None and os.environ.get(SIZE):
             size = parse_size(os.environ[SIZE])
-        own = named.expanduser().absolute() if named else private_folder("staged")
+        own = expand_home(named).absolute() if named else private_folder("staged")
         if own is None:
             raise InputError(
                 "cannot download: there is no cache folder", "Give one.", option="cache_dir"

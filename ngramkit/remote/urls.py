@@ -27,6 +27,7 @@ from ngramkit.basics.errors import (
     reason,
     storage_errors,
 )
+from ngramkit.basics.machine import expand_home
 from ngramkit.basics.terminal_text import visible, without_secrets
 from ngramkit.formats.safetensors import FileRecord
 
@@ -78,7 +79,7 @@ def as_path(given: str | Path) -> Path:
     """Convert a path or a file:// URL. Raises UsageError for another host or a relative URL."""
     text = COLLAPSED.sub(r"\1:///", str(given), count=1) if isinstance(given, Path) else given
     if not text.lower().startswith("file:"):
-        return Path(given)
+        return expand_home(given)
     split = urlsplit(text)
     if split.netloc not in ("", "localhost") or not split.path.startswith("/"):
         raise UsageError(

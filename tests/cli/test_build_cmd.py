@@ -1,5 +1,6 @@
 """`ngramkit build-datastore`: its JSON, and rows that cannot be read."""
 
+import pytest
 from command_lines import run_here
 
 KEYS = {
@@ -42,3 +43,31 @@ def test_a_broken_row_stops_a_build_or_is_skipped_and_counted(tmp_path):
     card = (tmp_path / "d" / "README.md").read_text()
     assert "Records that could not be read were left out: 1." in card
     assert "--skip-bad" in card
+
+
+def test_a_quoted_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "a.txt").write_text("one two three")
+    for line in (
+        ["tokenize", "--corpus", "~/a.txt", "--out=~/tokens"],
+        ["build-datastore", "--tokens=~/tokens", "--out=~/phrases"],
+        ["export", "~/phrases", "--to", "jsonl", "--out=~/phrases.jsonl"],
+        ["verify", "~/phrases"],
+    ):
+        done = run_here(line)
+        assert done.code == 0, done.err
+    made = {path.name for path in (tmp_path / "home").iterdir()}
+    assert made == {"a.txt", "tokens", "phrases", "phrases.jsonl"}
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+@pytest.mark.parametrize("option", ["--corpus", "--model"])
+def test_a_tilde_of_nobody_is_part_of_a_name(option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("one")
+    given = {"--corpus": "a.txt", option: "~nobody-here/x.txt"}
+    done = run_here(["tokenize", *(word for pair in given.items() for word in pair)])
+    assert done.code in (2, 3)
+    assert "bug in ngramkit" not in done.err
