@@ -18,6 +18,7 @@ from ngramkit_cli.shared_options import (
     RememberPrompts,
     TemplateOfQuestions,
     Yes,
+    model_option,
 )
 from ngramkit_cli.stdin_log import with_stdin
 from ngramkit_cli.tables import table_of_facts as facts_table
@@ -42,6 +43,10 @@ Tokens = Annotated[
     int, typer.Option("--tokens", min=0, help="Keep the newest requests, at most N tokens.")
 ]
 
+WhoseTokenizer = Annotated[
+    str | None,
+    model_option("Whose tokenizer reads the requests. Default: the history's.", "ID|PATH"),
+]
 Text = Annotated[
     str | None, typer.Option("--text", help="Forget the requests whose text holds this.")
 ]
@@ -58,12 +63,12 @@ app = App(
 
 
 @app.command()
-def inspect(*, path: Folder, last: Last = 0, out: Output) -> None:
+def inspect(*, path: Folder, last: Last = 0, model: WhoseTokenizer = None, out: Output) -> None:
     """Show the content of a history.
 
     Example: ngramkit history inspect my-history --last 3
     """
-    contents = ngramkit.history_inspect(path, last=last)
+    contents = ngramkit.history_inspect(path, last=last, model=model)
     facts = contents.to_dict()
     names = [name for name, value in facts.items() if type(value) is int]
     rows = {name.replace("_", " "): f"{facts[name]:,}" for name in names}
@@ -145,6 +150,7 @@ def forget(
     path: Folder,
     text: Text = None,
     everything: Everything = False,
+    model: WhoseTokenizer = None,
     yes: Yes = False,
     out: Output,
 ) -> None:
@@ -155,7 +161,7 @@ def forget(
     if everything and text is None:
         held = ngramkit.history_inspect(path)
         out.confirm(f"forget everything in {path} ({_size_text(held)})", sure=yes)
-    left = ngramkit.history_forget(path, text=text, everything=everything)
+    left = ngramkit.history_forget(path, text=text, everything=everything, model=model)
     out.show(
         f"{path}: {counted(left.dropped, 'request')} forgotten, {left.requests:,} kept "
         f"({counted(left.tokens, 'token')}){_damaged_bytes(left, 'deleted')}"

@@ -24,6 +24,7 @@ from ngramkit.basics.cache import TextCache
 from ngramkit.basics.errors import (
     BadRecordError,
     InputError,
+    UsageError,
     hub_errors,
     reason,
     translate_hub_error,
@@ -298,9 +299,16 @@ def load_tokenizer(
 def load_tokenizer_of(artifact: Artifact, model: str | Path | None = None) -> TextTokenizer:
     """Load an artifact's tokenizer, from `model` if given.
 
-    Raises as `load_tokenizer`, and ArtifactError if the model has another one.
+    Raises as `load_tokenizer`, InputError if the artifact's own cannot be loaded, and ArtifactError
+    if the model has another one.
     """
-    tokenizer = load_tokenizer(model or artifact.tokenizer.id)
+    try:
+        tokenizer = load_tokenizer(model or artifact.tokenizer.id)
+    except (InputError, UsageError) as error:
+        if model is not None:
+            raise
+        what = f"cannot load the tokenizer of {artifact.path}: {error}"
+        raise InputError(what, "Give model.", option="model") from error
     artifact.tokenizer.require(tokenizer.record, str(artifact.path))
     return tokenizer
 

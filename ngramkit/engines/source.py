@@ -113,7 +113,7 @@ def _tokenizer_of_engine(
         return artifacts[0].tokenizer
     if engine is not None or vocabulary is None:
         return engine
-    return TokenizerRecord("the engine's model", vocabulary, f"engine-{vocabulary}")
+    return TokenizerRecord.unknown(vocabulary)
 
 
 def require_known_ids(artifacts: Sequence[Artifact], vocabulary: int) -> None:

@@ -73,6 +73,7 @@ PROBE_TEXTS = (
     "0" * 13,
 )
 DIGITS, EACH = 16, 4
+UNKNOWN = "engine-"  # begins the fingerprint of an engine that shows no tokenizer
 FINGERPRINT_FORM = re.compile(r"[0-9a-f]{20,1000}")
 
 ANOTHER_HISTORY = "name another folder: the requests of a history have one tokenizer"  # a hint
@@ -87,6 +88,15 @@ class TokenizerRecord:
     fingerprint: str  # sha256, see `tokenizer_fingerprint`
     eos: int | None = None
     encodes: str | None = None  # older manifests lack it
+
+    @classmethod
+    def unknown(cls, vocabulary: int) -> TokenizerRecord:
+        """Return the record of a model that is known by its number of ids only."""
+        return cls("the engine's model", vocabulary, f"{UNKNOWN}{vocabulary}")
+
+    @property
+    def is_known(self) -> bool:
+        return not self.fingerprint.startswith(UNKNOWN)
 
     @property
     def separator(self) -> int:

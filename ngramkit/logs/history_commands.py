@@ -24,7 +24,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.corpus.agent_sessions.read import PRIVACY_WARNING
 from ngramkit.corpus.chat import require_template
-from ngramkit.corpus.tokenizer import load_tokenizer, load_tokenizer_of
+from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer, load_tokenizer_of
 from ngramkit.drafters.base import TokenArray
 from ngramkit.formats.eviction import drop_matching, keep_newest_requests
 from ngramkit.formats.history import History, clear_partials, merge_histories, require_no_other
@@ -58,8 +58,13 @@ class HistoryContents(Result):
     private: bool = False
 
 
-def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
-    """Return a history's sizes, and the texts of its `last` newest requests."""
+def history_inspect(
+    path: str | Path, *, last: int = 0, model: str | Path | None = None
+) -> HistoryContents:
+    """Return a history's sizes, and the texts of its `last` newest requests.
+
+    `model`: whose tokenizer decodes (default: the history's own).
+    """
     check_types(int, last=last)
     require_between("last", last, 0)
     opened = History.open(path)
@@ -67,7 +72,7 @@ def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
     index = opened.load_index(0)
     shown = []
     if last:
-        tokenizer = load_tokenizer_of(opened)
+        tokenizer = _tokenizer_of(opened, model)
         for request in reading.requests[-last:]:
             prompt = tokenizer.decode(request.tokens[: request.prompt])
             output = tokenizer.decode_answer(request.tokens[request.prompt :])
@@ -210,12 +215,17 @@ def history_trim(path: str | Path, tokens: int) -> HistorySize:
 
 
 def history_forget(
-    path: str | Path, *, text: str | None = None, everything: bool = False
+    path: str | Path,
+    *,
+    text: str | None = None,
+    everything: bool = False,
+    model: str | Path | None = None,
 ) -> HistorySize:
     """Delete the requests that contain `text`, or everything, and all damaged bytes.
 
     Also deletes unfinished copies of killed merges and pulls in the same folder. Running engines
-    see the change after a restart. Raises UsageError unless exactly one of `text` and `everything`
+    see the change after a restart. `model`: whose tokenizer finds `text` (default: the history's
+    own). Raises UsageError unless exactly one of `text` and `everything`
     is given, InputError if the tokenizer cannot be loaded.
     """
     check_types(bool, everything=everything)
@@ -231,6 +241,28 @@ def history_forget(
     history = History.open(path)
     if everything:
         return HistorySize.of(history, *drop_matching(history, lambda request: True))
-    tokenizer = load_tokenizer_of(history)
+    tokenizer = _tokenizer_of(history, model)
     dropped = drop_matching(history, lambda each: str(text) in tokenizer.decode_answer(each.tokens))
     return HistorySize.of(history, *dropped)
+
+
+def _tokenizer_of(history: History, model: str | Path | None) -> TextTokenizer:
+    """Load a history's tokenizer, from `model` if given.
+
+    Raises as `load_tokenizer_of`. If an engine showed no tokenizer, `model` is needed, and
+    ArtifactError is raised if it lacks an id of the requests.
+    """
+    record = history.tokenizer
+    if record.is_known:
+        return load_tokenizer_of(history, model)
+    if model is None:
+        raise InputError(
+            f"cannot read the texts of {history.path}: its engine showed no tokenizer",
+            "Give model.",
+            option="model",
+        )
+    tokenizer = load_tokenizer(model)
+    highest = max((int(each.tokens.max(initial=0)) for each in history.read().requests), default=0)
+    if highest >= tokenizer.record.vocabulary:
+        record.require(tokenizer.record, str(history.path), "Give the model that wrote it.")
+    return tokenizer

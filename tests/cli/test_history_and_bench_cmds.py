@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +13,7 @@ import ngramkit
 from ngramkit.basics.models import resolve_model
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.history import LOG, History
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 BENCH_KEYS = {
     "spec_bench",
@@ -98,6 +100,35 @@ def test_requests_are_forgotten_by_what_they_say(ngramkit_cli, tmp_path):
     left = b"".join(file.read_bytes() for file in (tmp_path / "past").iterdir())
     assert b"somebody" not in left
     assert log.stat().st_size == 16
+
+
+def test_a_history_without_its_tokenizer_is_read_by_another_copy(ngramkit_cli, tmp_path):
+    """An engine that shows no tokenizer, as llama-cpp-python, and a model's folder that moved."""
+    tokenizer = load_tokenizer("demo")
+    records = {
+        "engine": TokenizerRecord.unknown(5000),
+        "moved": replace(tokenizer.record, id="./moved"),
+    }
+    for name, record in records.items():
+        past = History.at(tmp_path / name, record)
+        for text in ("mail jane@example.org", "an answer"):
+            past.append(tokenizer.encode(text), 0)
+        forget = ["history", "forget", name, "--text", "jane@example.org"]
+        refused, unread, shown, forgotten = ngramkit_cli(
+            forget,
+            ["history", "inspect", name, "--last", "1"],
+            ["history", "inspect", name, "--last", "1", "--model", "demo"],
+            [*forget, "--model", "demo", "--json"],
+        )
+        for each in (refused, unread):
+            assert each.code != 0
+            assert "Give --model." in each.err
+        assert "< 'an answer'" in shown.out
+        assert (forgotten.json["dropped"], forgotten.json["requests"]) == (1, 1)
+    wide = History.at(tmp_path / "wide", TokenizerRecord.unknown(5000))
+    wide.append(np.array([4999], np.int32), 0)
+    (lacking,) = ngramkit_cli(["history", "inspect", "wide", "--last", "1", "--model", "demo"])
+    assert "Give the --model that wrote it." in lacking.err
 
 
 def test_history_commands_refuse_what_is_none(ngramkit_cli, tmp_path):
