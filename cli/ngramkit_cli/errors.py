@@ -95,7 +95,7 @@ def _system_refusal(error: OSError) -> NgramkitError:
         )
     if isinstance(error, PermissionError):
         return InputError(f"cannot use {path or 'a file'}: no permission", "Choose another path.")
-    default = (error.strerror, "check the path")
+    default = (error.strerror, "Check the path.")
     message, hint = MESSAGES.get(error.errno or 0, default)
     return InputError(f"cannot use {path or 'a file'}: {message}", hint)
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.arguments import check_types
-from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.basics.errors import InputError, UsageError, reason, require_between
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import chosen_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -44,6 +44,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.manifest import Manifest, build_id, is_private_corpus
 from ngramkit.formats.outputs import ARTIFACTS
+from ngramkit.formats.replacing import require_writable
 from ngramkit.formats.resumable_writer import (
     SCRATCH,
     ArtifactWriter,
@@ -196,6 +197,7 @@ def token_store(
     path = existing_or_default_store_path(tokenizer.record.id, plan)
     if not already_built(path, plan):
         require_place(PlannedStore(plan["corpus"], tokenizer.record, build_id(plan)))
+        _require_room_for_tokens(path)
     build = _token_build(corpus, tokenizer, plan, executor, reporter)
     store = build.at(path, reporter=reporter, force=True)  # its name has the plan's digest
     try:
@@ -203,6 +205,17 @@ def token_store(
     except BaseException as error:
         error.add_note(f"the tokens are kept in {store.path}: the same text is not tokenised again")
         raise
+
+
+def _require_room_for_tokens(path: Path) -> None:
+    hint = "Tokenize to another folder first, and give it as tokens."
+    try:
+        require_writable(path)
+    except InputError as error:
+        raise InputError(str(error), hint, option="tokens") from error
+    except OSError as error:
+        message = f"cannot write {path}: {reason(error)}"
+        raise InputError(message, hint, option="tokens") from error
 
 
 def tokens_plan(
@@ -318,7 +331,7 @@ def _require_text(corpus: AnyCorpus, ending: int | None, counts: Mapping[str, in
     if not documents:
         raise InputError(
             f"cannot tokenize {corpus.id}: it has no documents",
-            "Check corpus and split, or loosen sample, licenses, exclude, dedup or weights.",
+            "Check corpus and split, or loosen sample, licenses, exclude or weights.",
             option=("sample", "licenses", "exclude", "corpus", "split"),
         )
     if counts["tokens"] == documents * (ending is not None):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import re
 from collections import Counter
 
@@ -401,6 +402,14 @@ def test_a_build_replaces_its_own_damaged_tokens(corpus, tmp_path, monkeypatch):
     (store.path / shard).write_bytes(b"")
     build_datastore(corpus, tmp_path / "d", model="demo")
     assert digests(store) == whole
+
+
+def test_a_build_in_a_folder_that_cannot_be_written(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(InputError, match=r"cannot write artifacts/.*: Permission denied") as caught:
+        build_datastore(corpus, tmp_path / "d", model="demo")
+    assert caught.value.hint == "Tokenize to another folder first, and give it as tokens."
 
 
 def test_no_documents(tmp_path):
