@@ -252,7 +252,8 @@ def _answers_of(where: FilePlace, response: Object) -> Iterator[Answer]:
             number = choice.get("index")
             if type(number) is not int or not 0 <= number < len(choices):
                 number = at
-            reason, stop = choice.get("finish_reason"), choice.get("stop_reason")
+            reason = choice.get("finish_reason")
+            stop = choice.get("stop_reason") or choice.get("matched_stop")  # vLLM, SGLang
             if isinstance(choice.get("message"), dict):
                 yield Answer(message_text(where, choice["message"]), number, reason, stop)
             elif "delta" not in choice:

@@ -212,7 +212,10 @@ CUT_OFF = {
 
 def is_cut_off(reason: Any) -> bool:
     """Return whether a finish reason means that the model did not end its answer."""
-    reason = reason.get("type") if isinstance(reason, dict) else reason
+    if isinstance(reason, dict):
+        if isinstance(reason.get("matched"), str):  # SGLang: a stop string, not an end's id
+            return True
+        reason = reason.get("type")
     return isinstance(reason, str) and reason.lower() in CUT_OFF
 
 

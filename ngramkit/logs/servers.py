@@ -158,7 +158,7 @@ INPUT_IDS = re.compile(rf"[(, ]input_ids=({IDS})")
 OUTPUT = re.compile(rf"\), out=\{{'text': (None|{TEXT})( \.\.\. )?(?:, 'output_ids': ({IDS}))?")
 LEVEL_2_CHARS = 1024  # kept at each end of a text; level 2 replaces its middle by "..."
 SHORTENED = "the log cut its text (--log-requests-level 3 keeps it)"
-REASON = re.compile(r"'finish_reason': (?:\{'type': )?'(\w+)'")
+REASON = re.compile(r"'finish_reason': (?:\{'type': )?'(\w+)'(?:, 'matched': (['\"]))?")
 NO_TEXTS = "the log has no texts (--log-requests-level 3)"
 
 
@@ -234,4 +234,5 @@ def _sglang_text(line: str, begin: re.Match[str]) -> LoggedRequest | str:
         return NO_TEXT
     reason = REASON.search(line, answered.end())
     name = (_parse_text(name) or "") if name[:1] in "'\"" else ""
-    return LoggedRequest(prompt, output, name, finished=not is_cut_off(reason and reason[1]))
+    finished = reason is None or (not is_cut_off(reason[1]) and not reason[2])
+    return LoggedRequest(prompt, output, name, finished=finished)

@@ -255,6 +255,25 @@ def test_how_an_answer_was_made_and_ended(tokenizer, tmp_path):
     assert whole == [*cut, tokenizer.record.eos]
 
 
+@pytest.mark.parametrize(("matched", "finished"), [(2, True), ("\n\n", False)])
+def test_a_stop_string_of_sglang_ends_no_answer(tmp_path, matched, finished):
+    """As text, as JSON, and in the answers of its APIs. A number is an end's id."""
+    reason = {"type": "stop", "matched": matched}
+    out = {"text": "o", "output_ids": [1], "meta_info": {"id": "r", "finish_reason": reason}}
+    line = f"[2026-11-24] Finish: obj=GenerateReqInput(rid='r', text='q'), out={out!r}"
+    body = {"event": "request.finished", "rid": "r", "obj": {"text": "q"}, "out": out}
+    choice = {"message": {"content": "o"}, "finish_reason": "stop", "matched_stop": matched}
+    messages = {"messages": [{"role": "user", "content": "q"}]}
+    for row in (
+        line,
+        json.dumps(body),
+        call({"choices": [choice]}, messages),
+        call(out, {"text": "q"}),
+    ):
+        (request,), _ = read(write(tmp_path / "a.log", row))
+        assert (request.output, request.finished) == ("o", finished)
+
+
 @pytest.mark.parametrize(
     ("message", "written"),
     [
