@@ -119,6 +119,12 @@ class DrafterChoice:
         past = self.past.open(self.tokenizer, forgetful=forgetful) if self.past else None
         return make_drafter(self.spec, self.artifacts, past, self.tokenizer)
 
+    @property
+    def takes_references(self) -> bool:
+        if self.spec.make is not None:
+            return bool(getattr(self.load(), "takes_references", False))
+        return DRAFTERS[self.spec.name].references
+
     def with_default(self, option: str, value: Any) -> DrafterChoice:
         """Return the choice with an option set, unless it was given or is unknown."""
         spec = self.spec

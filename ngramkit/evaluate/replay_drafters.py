@@ -146,7 +146,7 @@ def without_unusable_references(
 
     `given`: the number of requests with references.
     """
-    if choice.spec.make is not None or DRAFTERS[choice.spec.name].references:
+    if choice.takes_references:
         return records
     reporter.note(f"{choice.label} drafts without the references of {counted(given, 'request')}")
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -134,6 +135,30 @@ def test_a_lines_reference_is_drafted_from(tmp_path, monkeypatch, with_datastore
     reporter.note = notes.append
     steps(answers, "unigram", reporter=reporter)
     assert "unigram drafts without the references of 1 request" in notes
+
+
+def test_own_drafters_are_compared_on_logs_with_references(tmp_path, with_datastore):
+    """One without `references` drafts without them, as rest does."""
+
+    class Own(Context):
+        takes_references = False
+
+        def start(self, prompt):
+            super().start(prompt)
+
+    notes = []
+    reporter = Reporter()
+    reporter.note = notes.append
+    text = "".join(LIKE)
+    answers = log(
+        tmp_path / "a.jsonl", {"id": "a", "prompt": "class A:\n", "output": text, "reference": text}
+    )
+    own = steps(answers, [Own], reporter=reporter)["a"]
+    assert "Own drafts without the references of 1 request" in notes
+    assert steps(answers, [Context])["a"] > 1.5 * own
+    forecast = partial(ngramkit.forecast, answers, model="demo", concurrency=1)
+    own, given = (forecast(drafter=each).best.passes_share for each in (Own, Context))
+    assert given < own
 
 
 def test_a_drafter_without_its_source_has_no_figure(answers):
