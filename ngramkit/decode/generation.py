@@ -130,7 +130,8 @@ def generate_options(
         "return_dict_in_generate": False,
     }
     if not sampling.greedy:
-        options |= {name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p")}
+        options |= {"temperature": float(sampling.temperature)}  # transformers refuses whole ones
+        options |= {"top_k": sampling.top_k, "top_p": sampling.top_p}
     config = model.model.generation_config
     if config.stop_strings:
         options |= with_stop_strings({"tokenizer": tokenizer_of(model)}, config)

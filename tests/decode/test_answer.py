@@ -65,6 +65,11 @@ def test_it_compares_and_takes_every_option(model):
     assert {"speedup", "identical", "baseline_seconds"} <= answer.to_dict().keys()
 
 
+def test_a_temperature_may_be_a_whole_number(model):
+    decode = partial(ngramkit.decode, "def main(", model, drafter="none", max_new_tokens=6)
+    assert decode(temperature=2).text == decode(temperature=2.0).text
+
+
 def test_a_comparison_does_not_know_the_answer(model, tmp_path):
     """The history remembers it only after the comparison."""
     passes = []
