@@ -169,8 +169,7 @@ def say_replay(results: Replays, out: Output) -> None:
 
 
 def _say_budgets(results: Sequence[Replay], budgets: list[int], out: Output) -> None:
-    # A star marks figures that lack evidence.
-    cell = {(r.drafter, r.budget): _steps_of(r.total, "*" * bool(r.incomplete)) for r in results}
+    cell = {(r.drafter, r.budget): _steps_of(r, r.total) for r in results}
     names = dict.fromkeys(r.drafter for r in results)
     rows = [[name, *(cell[name, budget] for budget in budgets)] for name in names]
     out.show(*table_of_figures(rows, ["", *map(str, budgets)], justify="right"))
@@ -230,11 +229,13 @@ def _say_categories(results: Sequence[Replay], out: Output) -> None:
     if len(shown) < 2:
         return
     out.show("", "by category")
-    rows = [[c, *(_steps_of(r.by_category[c]) for r in results)] for c in shown]
+    rows = [[c, *(_steps_of(r, r.by_category[c]) for r in results)] for c in shown]
     out.show(*table_of_figures(rows, ["", *(r.drafter for r in results)], justify="right"))
 
 
-def _steps_of(tally: Tally, mark: str = "") -> str:
+def _steps_of(result: Replay, tally: Tally) -> str:
+    """Return tokens/step; a star marks those that lack evidence."""
+    mark = "*" * (result.incomplete is not None)
     return f"{tally.tokens_per_step:.3f}{mark}" if tally.passes else NOT_COUNTED
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
@@ -30,6 +30,7 @@ LEGEND_ROOM = 0.6  # inches of height for a legend, three lines
 # Between the error bars of two drafters, as a share of the budgets' range.
 ERROR_BAR_DISTANCE = 0.012
 MARKS = "os^DvPX"  # of lines, for the colour-blind
+HOLLOW = "; hollow: too low, contexts were not on record"
 STROKES = ("-o", "--s", ":^", "-.D")  # of matplotlib; marks distinguish curves of one point
 ByBytes = Mapping[str, Mapping[str, Sequence[Replay]]]  # {drafter: {curve: replays}}
 Colors = Mapping[str, str]
@@ -109,7 +110,8 @@ def draw_steps(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
         for r in results
     }
     intervals = {r.drafter: [r.interval_of(row) for row in rows] for r in results}
-    draw_categories(axes, values, rows, colors, "tokens/step", intervals)
+    incomplete = {r.drafter for r in results if r.incomplete}
+    draw_categories(axes, values, rows, colors, "tokens/step", intervals, incomplete)
 
 
 @contextmanager
@@ -172,13 +174,17 @@ def draw_lines(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
         heights = [r.total.tokens_per_step for r in line]
         label = shown_name(name, "n/a" if math.isnan(heights[-1]) else f"{heights[-1]:.2f}")
         axes.plot(budgets, heights, f"-{marks[name]}", color=colors[name], label=label)
+        if low := [i for i, r in enumerate(line) if r.incomplete]:
+            points = [budgets[i] for i in low], [heights[i] for i in low]
+            axes.plot(*points, marks[name], color=colors[name], markerfacecolor="white")
         draw_intervals(axes.vlines, budgets, [r.interval for r in line], colors[name])
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, map(str, ticks))
     axes.xaxis.set_minor_locator(NullLocator())  # its labels would be formulas
     axes.set(xlabel="draft nodes per pass", ylabel="tokens/step")
     draw_no_gain(axes.axhline)
-    legend_below(axes, f"tokens/step with {counted(ticks[-1], 'node')}")
+    incomplete = any(r.incomplete for line in lines.values() for r in line)
+    legend_below(axes, f"tokens/step with {counted(ticks[-1], 'node')}{HOLLOW * incomplete}")
 
 
 def _results_of_drafter(results: Sequence[Replay], drafter: str) -> list[Replay]:
@@ -264,12 +270,19 @@ def draw_categories(
     colors: Colors,
     unit: str,
     intervals: Mapping[str, Sequence[Interval]],
+    incomplete: Collection[str] = (),
 ) -> None:
-    """Draw a row of dots per category; `values`, `intervals`: by name and row."""
+    """Draw a row of dots per category; `values`, `intervals`: by name and row.
+
+    Dots of `incomplete` names are hollow.
+    """
     step = min(0.15, 0.7 / max(len(values) - 1, 1))
     for i, (mark, (name, figures)) in enumerate(zip(cycle(MARKS), values.items(), strict=False)):
         heights = [row + (i - (len(values) - 1) / 2) * step for row in range(len(rows))]
-        axes.plot(figures, heights, mark, color=colors[name], label=shown_name(name))
+        style = "none" if name in incomplete else "full"
+        axes.plot(
+            figures, heights, mark, color=colors[name], label=shown_name(name), fillstyle=style
+        )
         draw_intervals(axes.hlines, heights, intervals[name], colors[name])
     labels = [textwrap.fill(row.replace("_", " "), 14) for row in rows]
     lines = max(1 + label.count("\n") for label in labels)
@@ -285,7 +298,7 @@ def draw_categories(
     axes.set_xlim(0, 1.05 * float(most))
     axes.set_xlabel(unit)
     draw_no_gain(axes.axvline)
-    legend_below(axes)
+    legend_below(axes, HOLLOW[2:] if incomplete else "")
 
 
 def shown_name(name: str, *figures: str) -> str:

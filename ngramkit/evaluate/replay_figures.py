@@ -101,6 +101,8 @@ class Replay:
 
     def interval_of(self, category: str) -> Interval:
         """Return the interval of a category's tokens/step."""
+        if self.interval.low is None:
+            return self.interval
         return self._interval([i for i, each in enumerate(self.categories) if each == category])
 
     def _interval(self, records: Sequence[int]) -> Interval:

@@ -14,11 +14,13 @@ from ngramkit.evaluate.plots import (
     draw_categories,
     draw_learning,
     draw_lines,
+    draw_steps,
     draw_together,
     learning_curve,
     replay_pictures,
     saved_figure,
 )
+from ngramkit.evaluate.recorded_evidence import Misses
 from ngramkit.evaluate.replay_figures import Replay, Tally
 from ngramkit.evaluate.statistics import Interval
 
@@ -81,6 +83,20 @@ def test_a_line_is_named_with_its_last_figure(axes):
     marks = [line.get_marker() for line in axes.get_lines() if line.get_marker() != "None"]
     assert len(set(marks)) == len(marks) == 2  # told apart without colours
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "8"]
+
+
+def test_figures_that_lack_evidence_are_hollow(axes):
+    results = [result("recycling", b, [2, 3], categories="ab") for b in (2, 8)]
+    results[1].misses = Misses(100, 50)
+    draw_lines(axes, results, {"recycling": "C0"})
+    line, hollow, *_ = axes.get_lines()
+    assert hollow.get_markerfacecolor() == "white"
+    assert hollow.get_ydata().tolist() == line.get_ydata().tolist()[1:]
+    assert "hollow: too low" in axes.get_legend().get_title().get_text()
+    axes.clear()
+    draw_steps(axes, results[1:], {"recycling": "C0"})
+    assert axes.get_lines()[0].get_fillstyle() == "none"
+    assert "hollow: too low" in axes.get_legend().get_title().get_text()
 
 
 def test_a_speedup_below_one_stands_beside_the_line_at_one(axes):
