@@ -167,8 +167,10 @@ def _record_all(
     bench: Bench, folder: EvidenceFolder, choices: Sequence[DrafterChoice], reporter: Reporter
 ) -> Recording:
     result = Recording(folder.path, len(bench.questions))
-    kept = [(each.about.question, each.about.drafter) for each in folder.requests()]
-    done = set(kept)
+    kept = {
+        (each.about.question, each.about.drafter, each.about.turn) for each in folder.requests()
+    }  # once each: replays add contexts to them
+    done = {(question, drafter) for question, drafter, _ in kept}
     if bench.too_long:
         reporter.note(TOO_LONG.format(counted(bench.too_long, "question")))
     if kept:

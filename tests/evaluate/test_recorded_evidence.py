@@ -27,6 +27,7 @@ from ngramkit.evaluate.recorded_evidence import Misses, RecordedEvidence
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.replay_figures import Replay
 from ngramkit.evaluate.replay_loop import replay_turn
+from ngramkit.evaluate.statistics import Units
 from ngramkit.formats.evidence import NAME, read_batch
 
 QUESTIONS = [
@@ -221,6 +222,14 @@ def test_a_record_goes_on_where_it_was(model, make, folder, tmp_path):
     nothing = record(model, make, out, reporter=notes)
     assert f"resuming: 3 answers in {out}" in notes  # of 2 questions, one with 2 turns
     assert (nothing.answers, nothing.rows) == (0, 0)
+    verified = Notes()
+    ngramkit.replay(
+        evidence=out, model=model, drafters=make, budgets=[4 * BUDGET], reporter=verified
+    )
+    assert "contexts that were not on record" in verified  # more files of the same answers
+    notes = Notes()
+    record(model, make, out, reporter=notes)
+    assert f"resuming: 3 answers in {out}" in notes
 
 
 def test_drafts_from_a_history_are_for_the_owner_only(model, tmp_path):
@@ -260,7 +269,10 @@ def test_figures_without_much_of_the_evidence_are_marked_and_in_no_ratio():
     assert not found.comparable
     assert "62%" in found.incomplete
     assert found.to_dict()["incomplete"] == found.incomplete
-    found.misses.missing = 10
+    found.units, found.by_record, found.categories = Units("x"), [found.total] * 9, ["a"] * 9
+    assert found.interval_of("a").low is None
+    found = replace(found, misses=Misses(1000, 10))
+    assert found.interval_of("a").low == 2
     assert found.incomplete is None
     assert found.comparable
 
