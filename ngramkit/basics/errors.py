@@ -256,7 +256,10 @@ def translate_storage_error(error: BaseException, what: str, action: str) -> Ngr
         return NetworkError(
             f"cannot {action} {what}: no permission{_answer_text(status, code)}", LOG_IN
         )
-    if status == 404 or "FileNotFoundError" in names:
+    late = {"TimeoutError", "ReadTimeoutError", "ConnectTimeoutError"} & names
+    cut_off = any("Connect" in name or name in ("ClientPayloadError", "gaierror") for name in names)
+    # fsspec's web client raises FileNotFoundError from a failed connection.
+    if status == 404 or ("FileNotFoundError" in names and not (late or cut_off)):
         return InputError(
             f"cannot {action} {what}: it does not exist{_answer_text(None, code)}", "Check the URL."
         )
@@ -265,9 +268,9 @@ def translate_storage_error(error: BaseException, what: str, action: str) -> Ngr
         return NetworkError(f"cannot {action} {what}: {answer}", TRY_AGAIN)
     if any("Checksum" in name for name in names):
         return NetworkError(f"cannot {action} {what}: its checksum differs", TRY_AGAIN)
-    if {"TimeoutError", "ReadTimeoutError", "ConnectTimeoutError"} & names:
+    if late:
         return NetworkError(f"cannot {action} {what}: no answer in time", TRY_AGAIN)
-    if any("Connect" in name or name in ("ClientPayloadError", "gaierror") for name in names):
+    if cut_off:
         return NetworkError(f"cannot {action} {what}: the connection failed", TRY_AGAIN)
     if isinstance(error, OSError) and error.filename is not None:  # a local file
         raise error

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import socket
 import sys
 import threading
 from functools import partial
@@ -47,6 +48,14 @@ def test_a_file_a_folder_and_a_glob(bucket):
     assert texts("memory://bucket/**/*.gz") == ["packed"]
     assert texts("memory://bucket/list/e.json") == ["one", "two"]
     assert texts("memory://bucket/a.jsonl", limit=2) == ["line 0", "line 1"]
+
+
+def test_a_server_that_cannot_be_reached_is_no_missing_file():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/a.jsonl"
+        with pytest.raises(NetworkError, match="the connection failed"):
+            texts(url)
 
 
 def test_sessions_and_private_tables_at_urls_are_private(bucket):
