@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.errors import ArtifactError, InputError, hub_errors
+from ngramkit.basics.errors import ArtifactError, InputError, hub_errors, require_between
 from ngramkit.basics.kinds import KINDS
 from ngramkit.basics.models import ModelRef
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -135,7 +135,11 @@ class Resolved:
 
 
 def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
-    """Load tokenizer and corpus. Raises ArtifactError for another fingerprint."""
+    """Load tokenizer and corpus.
+
+    Raises UsageError for wrong parameters, ArtifactError for another fingerprint.
+    """
+    _require_parameters(recipe)
     tokenizer = load_tokenizer(recipe.model, recipe.revision)
     record = tokenizer.record
     if recipe.fingerprint not in (None, record.fingerprint):
@@ -156,6 +160,21 @@ def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
         return Resolved(recipe, tokenizer, None, {**inputs, "weights": _digest_of_weights(recipe)})
     corpus = recipe.open_corpus(reporter)
     return Resolved(recipe, tokenizer, corpus, {**inputs, "corpus": corpus.record()})
+
+
+def _require_parameters(recipe: Recipe) -> None:
+    """Raise early what the builder would raise after the text is tokenised or the model loaded."""
+    from ngramkit.builders.frozen import FrozenParameters
+    from ngramkit.builders.model_table import require_bigram_options
+
+    given = {name: value for name, value in recipe.parameters.items() if name != "eos"}
+    if recipe.kind == "datastore":
+        require_between("shard_tokens", given["shard_tokens"], 2)
+    elif recipe.kind == "frozen-table":
+        FrozenParameters(**given).validate()
+    else:
+        del given["dtype"]
+        require_bigram_options(**given)
 
 
 def _digest_of_weights(recipe: Recipe) -> str:

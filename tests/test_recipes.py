@@ -252,6 +252,25 @@ def test_a_damaged_artifact_is_built_again(pipeline, tmp_path):
     assert contents(made) == whole
 
 
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (DATASTORE.replace("9000", "1"), "shard_tokens must be at least 2"),
+        (FROZEN + "parameters.leader_len = 9", "leader_len must be 1 to 4"),
+        (
+            'kind = "model-bigram"\nmodel.id = "demo"\nparameters.prefix = "eos"',
+            "prefix must be none or bos",
+        ),
+    ],
+)
+def test_wrong_parameters_are_reported_before_any_work(pipeline, tmp_path, text, wrong):
+    path, sound = write(tmp_path, text, "wrong"), write(tmp_path, FROZEN)
+    found = pipeline(sound, path, "--check")
+    assert (found.code, wrong in found.json["error"]) == (2, True)
+    assert "The recipe is wrong." in found.err
+    assert not (tmp_path / "artifacts").exists()
+
+
 def test_a_recipe_without_a_destination_is_not_pushed(pipeline, tmp_path):
     path = write(tmp_path, FROZEN.replace('destination = "acme/our-recipe"\n', ""))
     result = pipeline(path, "--push")

@@ -231,7 +231,11 @@ def build(
     rows: list[RecipeResult] = []
     try:
         for recipe in opened:
-            rows.append(ngramkit.build(recipe, out_dir, **options, reporter=out.reporter))
+            try:
+                rows.append(ngramkit.build(recipe, out_dir, **options, reporter=out.reporter))
+            except Exception as error:
+                error.add_note(f"The recipe is {recipe.name}.")
+                raise
             out.show(f"{recipe.name}: {rows[-1].status} ({rows[-1].why})")
     finally:
         _append_summary(rows)
@@ -243,7 +247,7 @@ def build(
 def _append_summary(rows: list[RecipeResult]) -> None:
     """Append a table to the summary of a GitHub Actions run."""
     path = os.environ.get("GITHUB_STEP_SUMMARY")
-    if not path:
+    if not path or not rows:
         return
     lines = ["| recipe | status | why | bytes | on the Hub |", "|---|---|---|---|---|"]
     for row in rows:
