@@ -1,12 +1,13 @@
 """The cost of 1, 4 and 16 times as much text: builds of both artifact kinds, and drafts.
 
-    python -m benchmarks.growth --data DIR --work DIR --out DIR [--memory 1G] [--no-builds]
+    python -m benchmarks.growth --data DIR --work DIR --out DIR [--memory 1G] [--write]
 
 DIR of --data holds a token store `tokens` and recorded answers `records.npz`, see benchmarks._data.
 Builds are separate commands on one thread with --memory. Their memory is RssAnon, sampled 20 times
 a second, because pages of mapped files come and go. The smallest corpus is built again before and
 after each build, and times per token are relative to it. Builds stay in --work (4.5 GB for each
-640 M tokens), so --no-builds only measures drafts. Figures go to --out, and the table is printed.
+640 M tokens), so --no-builds only measures drafts. Figures go to --out, and the table is printed;
+--write makes the table of docs/cluster.md from the builds in --out.
 
 Repeated text would sort unlike real text. So each copy has its documents in another order, and one
 token in 16 is replaced by a token drawn from the corpus.
@@ -30,6 +31,7 @@ import numpy as np
 
 from benchmarks import existing, markdown
 from benchmarks._data import contexts, draft_times
+from benchmarks._figures import write_figures
 
 SIZES = (1, 4, 16)
 NOISE = 16  # one token of so many is another one in a copy
@@ -54,6 +56,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path, metavar="DIR", required=True)
     parser.add_argument("--memory", default="1G")
     parser.add_argument("--no-builds", action="store_true", help="only drafts, of what --work has")
+    parser.add_argument("--write", action="store_true", help="also write the table of builds")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -69,6 +72,9 @@ def main() -> None:
         found["drafts"] = latencies(options.data, folder / "datastore")
         file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     print(table(figures))
+    if options.write:
+        command = f"python -m benchmarks.growth --memory {options.memory} --write"
+        write_figures("growth", command, builds(figures))
 
 
 def _compare(
@@ -84,6 +90,26 @@ def _compare(
         found["times"] = found["processor"] / found["tokens"] / each
     print(folder.name, kind, found, flush=True)
     return found
+
+
+def builds(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table of builds, a row for each kind and size."""
+    head = ["artifact", "tokens", "processor seconds", "ns a token", "memory", "on disk"]
+    rows = []
+    for kind, name in (("datastore", "datastore"), ("frozen", "frozen table")):
+        for found in figures.values():
+            spent, tokens = found[kind], found["tokens"]
+            each = f"{1e9 * spent['processor'] / tokens:,.0f}"
+            files = f", {spent['files']} shards" if kind == "datastore" else ""
+            rows.append([
+                name,
+                f"{tokens / 1e6:,.0f} M",
+                f"{spent['processor']:,.0f}",
+                each if spent["times"] == 1 else f"{each} ({spent['times']:.2f})",
+                f"{spent['memory'] / 2**20:,.0f} MiB",
+                f"{spent['bytes'] / 1e6:,.0f} MB{files}",
+            ])  # fmt: skip
+    return {"head": head, "rows": rows}
 
 
 def table(figures: Mapping[str, Any]) -> str:
