@@ -44,7 +44,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.manifest import Manifest, build_id, is_private_corpus
 from ngramkit.formats.outputs import ARTIFACTS
-from ngramkit.formats.replacing import require_writable
+from ngramkit.formats.replacing import BusyError, require_writable
 from ngramkit.formats.resumable_writer import (
     SCRATCH,
     ArtifactWriter,
@@ -60,6 +60,7 @@ from ngramkit.remote.publishing import build_at, manifest_at, require_out
 
 SHARD_TOKENS = 1 << 24
 SAVE_SECONDS = 5.0
+TOKENS_ELSEWHERE = "tokenize to another folder first and give it as tokens."
 NOTED_AS = {
     UNLICENSED: "their licences are not listed",
     OPTED_OUT: "they opted out",
@@ -199,7 +200,11 @@ def token_store(
         require_place(PlannedStore(plan["corpus"], tokenizer.record, build_id(plan)))
         _require_room_for_tokens(path)
     build = _token_build(corpus, tokenizer, plan, executor, reporter)
-    store = build.at(path, reporter=reporter, force=True)  # its name has the plan's digest
+    try:
+        store = build.at(path, reporter=reporter, force=True)  # its name has the plan's digest
+    except BusyError as error:
+        error.hint, error.option = f"Wait for it, or {TOKENS_ELSEWHERE}", ("tokens",)
+        raise
     try:
         yield store
     except BaseException as error:
@@ -208,7 +213,7 @@ def token_store(
 
 
 def _require_room_for_tokens(path: Path) -> None:
-    hint = "Tokenize to another folder first, and give it as tokens."
+    hint = TOKENS_ELSEWHERE.capitalize()
     try:
         require_writable(path)
     except InputError as error:

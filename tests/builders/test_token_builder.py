@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -26,6 +27,7 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.artifact import verify_checksums_and_values
 from ngramkit.formats.card import artifact_card
 from ngramkit.formats.outputs import PROGRESS
+from ngramkit.formats.resumable_writer import ArtifactWriter
 
 TEXTS = [f"def f{n}(x):\n    return x + {n}\n" * (n % 5) for n in range(60)]  # some are empty
 LICENSES = ["MIT", "Apache-2.0", "GPL-3.0"]
@@ -409,7 +411,19 @@ def test_a_build_in_a_folder_that_cannot_be_written(corpus, tmp_path, monkeypatc
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(InputError, match=r"cannot write artifacts/.*: Permission denied") as caught:
         build_datastore(corpus, tmp_path / "d", model="demo")
-    assert caught.value.hint == "Tokenize to another folder first, and give it as tokens."
+    assert caught.value.hint == "Tokenize to another folder first and give it as tokens."
+
+
+def test_a_build_whose_tokens_another_process_writes(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tokenize(corpus, "demo").path
+    shutil.rmtree(path)
+    with (
+        ArtifactWriter(path, "tokens", {}),
+        pytest.raises(InputError, match="another process is building") as caught,
+    ):
+        build_datastore(corpus, tmp_path / "d", model="demo")
+    assert caught.value.hint.startswith("Wait for it, or tokenize to another folder")
 
 
 def test_no_documents(tmp_path):
