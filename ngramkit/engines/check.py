@@ -52,6 +52,7 @@ from ngramkit.engines.vllm_modes import (
 from ngramkit.engines.vllm_server_options import config_in_options, weight_options
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.history import require_writable_folder
 from ngramkit.formats.opening import open_artifact_folder
 
 if TYPE_CHECKING:
@@ -202,6 +203,8 @@ def check_engine(
         )
     if config.metrics is not None:
         require_metrics(Path(config.metrics))
+    if isinstance(config.history, str) and config.store:
+        require_writable_folder(Path(config.history))
     for _, folder in local_folders(config):
         open_artifact_folder(folder)  # report damage before numba is imported
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code) if model else None

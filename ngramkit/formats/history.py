@@ -28,6 +28,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
+import os
+import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,7 +40,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from ngramkit.basics.errors import ArtifactError
+from ngramkit.basics.errors import ArtifactError, reason
 from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import owner_only, require_no_links
@@ -118,12 +120,13 @@ class History(Artifact):
     def at(cls, path: str | Path, tokenizer: TokenizerRecord) -> Self:
         """Open or create a history.
 
-        Raises ArtifactError for another tokenizer or foreign files.
+        Raises ArtifactError for another tokenizer or foreign files, or if it cannot be created.
         """
         path = Path(path)
         require_no_links(path)
         require_no_other(path)
         if not (path / MANIFEST_FILE).exists():
+            require_writable_folder(path)
             path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             with hold_lock(path / LOCK):
                 require_no_other(path)
@@ -392,6 +395,17 @@ def _checksum_arrays(arrays: dict[str, Array]) -> int:
     return total
 
 
+def require_writable_folder(path: Path) -> None:
+    """Raise ArtifactError if no file can be written in the folder, or it cannot be created."""
+    folder = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ArtifactError(
+            f"cannot write the history {path}: {reason(error)}", "Choose another folder."
+        ) from error
+
+
 def merge_histories(sources: Sequence[History], out: Path) -> tuple[History, int]:
     """Merge histories into a new one; return it and the number of dropped duplicates.
 
@@ -399,7 +413,8 @@ def merge_histories(sources: Sequence[History], out: Path) -> tuple[History, int
     with most of them, since samples of one prompt may be equal. Raises UsageError if `out` exists,
     ArtifactError if tokenizers differ or a log is damaged.
     """
-    require_one_tokenizer(sources)
+    by_tokenizer = sorted(sources, key=lambda source: not source.tokenizer.is_known)
+    require_one_tokenizer(by_tokenizer)
     held = [source.read_sound().requests for source in sources]
     rows = itertools.zip_longest(*(_number_equal_requests(reversed(requests)) for requests in held))
     # By (content, number), in the place of the newest.
@@ -411,7 +426,7 @@ def merge_histories(sources: Sequence[History], out: Path) -> tuple[History, int
     with Replacement(out, inputs=inputs, forcible=False) as new:
         new.empty(PRIVATE)
         requests = list(newest_first.values())[::-1]
-        create_history(new.partial, sources[0].tokenizer, requests)
+        create_history(new.partial, by_tokenizer[0].tokenizer, requests)
         new.put_in_place()
     return History.open(out), sum(map(len, held)) - len(newest_first)
 

@@ -104,9 +104,14 @@ class TokenizerRecord:
         return self.vocabulary
 
     def is_same_tokenizer(self, other: TokenizerRecord) -> bool:
-        """Return whether both have the same files, or encode all PROBE_TEXTS identically."""
+        """Return whether both have the same files, or encode all PROBE_TEXTS identically.
+
+        An unknown one may be any with as many ids.
+        """
         if self.fingerprint == other.fingerprint:
             return True
+        if not (self.is_known and other.is_known):
+            return self.vocabulary == other.vocabulary
         if self.encodes is None or other.encodes is None:
             return False
         return text_encoded_differently(self.encodes, other.encodes) == ""

@@ -153,7 +153,7 @@ def history_import(
         require_between("tokens", tokens, 1)
     require_no_other(Path(out))
     if model is None and (Path(out) / MANIFEST_FILE).exists():
-        model = History.open(out).tokenizer.id
+        model = _recorded_model(History.open(out))
     tokenizer = load_tokenizer(chosen_model(model, reporter).name)
     encode = RequestTokenizer(tokenizer, template, reporter, prompts=prompts)
     newest: NewestItems[tuple[TokenArray, int]] = NewestItems(tokens)
@@ -246,6 +246,17 @@ def history_forget(
     return HistorySize.of(history, *dropped)
 
 
+def _recorded_model(history: History) -> str:
+    """Return the model of a history. Raises InputError if an engine showed none."""
+    if not history.tokenizer.is_known:
+        raise InputError(
+            f"cannot find the tokenizer of {history.path}: its engine showed none",
+            "Give model.",
+            option="model",
+        )
+    return history.tokenizer.id
+
+
 def _tokenizer_of(history: History, model: str | Path | None) -> TextTokenizer:
     """Load a history's tokenizer, from `model` if given.
 
@@ -255,13 +266,7 @@ def _tokenizer_of(history: History, model: str | Path | None) -> TextTokenizer:
     record = history.tokenizer
     if record.is_known:
         return load_tokenizer_of(history, model)
-    if model is None:
-        raise InputError(
-            f"cannot read the texts of {history.path}: its engine showed no tokenizer",
-            "Give model.",
-            option="model",
-        )
-    tokenizer = load_tokenizer(model)
+    tokenizer = load_tokenizer(model or _recorded_model(history))
     highest = max((int(each.tokens.max(initial=0)) for each in history.read().requests), default=0)
     if highest >= tokenizer.record.vocabulary:
         record.require(tokenizer.record, str(history.path), "Give the model that wrote it.")

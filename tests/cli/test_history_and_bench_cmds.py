@@ -131,6 +131,36 @@ def test_a_history_without_its_tokenizer_is_read_by_another_copy(ngramkit_cli, t
     assert "Give the --model that wrote it." in lacking.err
 
 
+def test_a_history_of_an_unknown_tokenizer_fits_one_with_as_many_ids(ngramkit_cli, tmp_path):
+    tokenizer = load_tokenizer("demo")
+    record = tokenizer.record
+    records = {
+        "engine": TokenizerRecord.unknown(record.vocabulary),
+        "known": record,
+        "other": replace(record, fingerprint="0" * 64, encodes=None),
+        "wide": TokenizerRecord.unknown(5000),
+    }
+    for name, each in records.items():
+        History.at(tmp_path / name, each).append(tokenizer.encode(f"an answer of {name}"), 0)
+    (tmp_path / "a.jsonl").write_text('{"prompt": "q", "output": "an answer"}\n')
+    import_ = ["history", "import", "a.jsonl", "--json", "--out"]
+    added, unsaid, refused, merged, differing, decoded = ngramkit_cli(
+        [*import_, "engine", "--model", "demo"],
+        [*import_, "engine"],
+        [*import_, "wide", "--model", "demo"],
+        ["history", "merge", "engine", "known", "--out", "both", "--json"],
+        ["history", "merge", "engine", "known", "other", "--out", "three"],
+        [*DECODE, "--history", "engine", "--model", "demo", "--json"],
+    )
+    assert added.json["requests"] == 2
+    assert "Give --model." in unsaid.err
+    assert "name another folder" in refused.err
+    assert merged.json["requests"] == 3
+    assert History.open(tmp_path / "both").tokenizer == record
+    assert "cannot use" in differing.err
+    assert decoded.code == 0
+
+
 def test_history_commands_refuse_what_is_none(ngramkit_cli, tmp_path):
     record = load_tokenizer("demo").record
     good = History.at(tmp_path / "good", record)

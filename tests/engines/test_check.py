@@ -109,6 +109,10 @@ def test_what_cannot_work_is_refused(built, tmp_path, monkeypatch):
         ngramkit.check_engine(
             "vllm", draft=f'{{"history": "{tmp_path}/past", "store": false}}', model="demo"
         )
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(ArtifactError, match=r"cannot write the history .*: Not a directory"):
+        ngramkit.check_engine("vllm", draft={"history": str(file / "past")}, model="demo")
     for metrics in (tmp_path / "nowhere" / "x.prom", tmp_path):
         with pytest.raises(InputError, match="cannot write metrics to"):
             ngramkit.check_engine("vllm", draft=f'{{"metrics": "{metrics}"}}', model="demo")

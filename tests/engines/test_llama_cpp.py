@@ -247,6 +247,16 @@ def test_what_was_written_joins_the_history_and_is_drafted_from(how, tmp_path):
     assert Drafter(DraftConfig(history=str(tmp_path / "h"))).history is not None
 
 
+def test_a_datastore_joins_a_history_that_grew_without_one(token_store, tmp_path):
+    past = str(tmp_path / "h")
+    generate([1, 2], 20, Drafter(DraftConfig(history=past), vocabulary=10))
+    gc.collect()
+    built = build_datastore(token_store([[5, 6, 7, 8]], vocabulary=10), tmp_path / "d").path
+    config = DraftConfig(history=past, datastores=(str(built),), min_probability=0.3)
+    again = Drafter(config, vocabulary=10)
+    assert generate([1, 2], 20, again)[1] < 20
+
+
 def stored(answers, texts):
     """Return whether the texts that were kept are these answers, but for the last pass of each,
     which is not shown to the drafter or goes on behind the end."""
