@@ -303,7 +303,8 @@ def _is_mixture(parts: Sequence[Any]) -> bool:
 
 
 def _looks_like_a_name(text: str) -> bool:
-    if os.path.exists(expand_home(text)):  # noqa: PTH110 (of any text, also \0)
+    # Of any text: "" is no path, and \0 is allowed.
+    if os.path.exists(os.path.expanduser(text)):  # noqa: PTH110, PTH111
         return True
     if re.search(r"\s", text):
         return False
