@@ -97,7 +97,7 @@ class RequestTokenizer:
                 prompt = self._encode(self._prompt_text(request)[0])
             elif not self._prompts:
                 prompt = prompt[-PROMPT_END_CHARS:]
-            self._require_own(prompt, request.output, request.text)
+            self._require_own(prompt, request.output, request)
             return RequestTokens(prompt, request.output, references)
         if request.agent and (tokens := self._of_session(request)) is not None:
             return tokens
@@ -179,15 +179,16 @@ class RequestTokenizer:
             self._reporter.note(str(self.template))
         return self.template
 
-    def _require_own(self, prompt: TokenArray, output: TokenArray, text: str) -> None:
-        """Raise InputError for ids outside the vocabulary, or that do not decode to `text`."""
+    def _require_own(self, prompt: TokenArray, output: TokenArray, request: LoggedRequest) -> None:
+        """Raise InputError for ids outside the vocabulary, or that do not decode to its text."""
         highest = max(prompt.max(initial=0), output.max(initial=0))
-        wanted = "" if self._ids_checked else letters_and_digits(text)[:64]
+        wanted = "" if self._ids_checked else letters_and_digits(request.text)[:64]
         if highest >= self._tokenizer.record.vocabulary or (
             wanted and wanted not in letters_and_digits(self._tokenizer.decode(output))
         ):
             raise InputError(
-                f"cannot use {self._tokenizer.record.id}: the log's token ids are not its own",
+                f"cannot use {self._tokenizer.record.id}: the token ids in "
+                f"{request.where or 'the log'} are not its own",
                 "Give the model that wrote them.",
                 option="model",
             )

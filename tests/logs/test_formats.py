@@ -15,7 +15,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.logs.read import FORMATS, read_log
-from ngramkit.logs.request import LoggedRequest
+from ngramkit.logs.request import FilePlace, LoggedRequest
 from ngramkit.logs.request_tokenizer import RequestTokenizer
 
 SAMPLES = Path(__file__).with_name("samples")
@@ -303,10 +303,11 @@ def test_ids_of_another_tokenizer_are_refused(tokenizer):
     other = requests[2].output + 1
     spaced = LoggedRequest(requests[2].prompt, requests[2].output, text=" return  x")
     assert len(RequestTokenizer(tokenizer)(spaced).output)
-    with pytest.raises(InputError, match="cannot use demo: the log's token ids"):
+    with pytest.raises(InputError, match="cannot use demo: the token ids in the log are"):
         RequestTokenizer(tokenizer)(LoggedRequest(ids([]), other, text="    return x\n"))
-    with pytest.raises(InputError, match="cannot use demo: the log's token ids"):
-        encode(LoggedRequest(ids([1]), ids([1 << 30])))
+    place = FilePlace(Path("a.jsonl"), "line", 7)
+    with pytest.raises(InputError, match=r"the token ids in a\.jsonl, line 7 are not its own"):
+        encode(LoggedRequest(ids([1]), ids([1 << 30]), where=place))
     assert encode(LoggedRequest(ids([]), requests[2].output)).prompt.tolist() == []
 
 
