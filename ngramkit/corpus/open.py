@@ -303,7 +303,7 @@ def _is_mixture(parts: Sequence[Any]) -> bool:
 
 
 def _looks_like_a_name(text: str) -> bool:
-    # pathlib would make "" the working folder, and fail at \0.
+    # pathlib would take "" for the working folder.
     if os.path.exists(os.path.expanduser(text)):  # noqa: PTH110, PTH111
         return True
     if re.search(r"\s", text):
