@@ -121,9 +121,9 @@ def _require_mergeable(parts: Sequence[Artifact], memory: int | None) -> None:
         raise UsageError(f"cannot merge {count}", "Name at least two.")
     for left, right in pairwise(parts):
         if left.kind != right.kind:
-            kinds = f"{a_kind(left.kind)} ({left.path}) with {a_kind(right.kind)} ({right.path})"
+            kinds = f"{a_kind(left.kind)} ({left.where}) with {a_kind(right.kind)} ({right.where})"
             raise UsageError(f"cannot merge {kinds}", "Merge artifacts of one kind.")
-        left.tokenizer.require(right.tokenizer, str(left.path))
+        left.tokenizer.require(right.tokenizer, left.where)
     if parts[0].kind not in (Datastore.kind, FrozenTable.kind):
         raise UsageError(
             f"cannot merge {a_kind(parts[0].kind)}", "Merge datastores or frozen tables."

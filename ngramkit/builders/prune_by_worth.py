@@ -78,7 +78,7 @@ def prune_artifact(
             parameters, counts = _frozen_table(artifact, writer, size, answers, reporter)
             amount = "followers"
         if counts[amount] == manifest.counts.get(amount):
-            reporter.note(f"nothing was pruned: {artifact.path} fits")
+            reporter.note(f"nothing was pruned: {artifact.where} fits")
         writer.commit(
             artifact.tokenizer,
             parameters=parameters,
@@ -160,7 +160,9 @@ def _least_bytes(separator: int) -> int:
 
 def _too_small(artifact: Artifact, size: int, least: int) -> UsageError:
     return UsageError(
-        f"cannot prune {artifact.path} to {size:,} B", f"Give at least {least:,} B.", option="bytes"
+        f"cannot prune {artifact.where} to {size:,} B",
+        f"Give at least {least:,} B.",
+        option="bytes",
     )
 
 

@@ -307,9 +307,9 @@ def load_tokenizer_of(artifact: Artifact, model: str | Path | None = None) -> Te
     except (InputError, UsageError) as error:
         if model is not None:
             raise
-        what = f"cannot load the tokenizer of {artifact.path}: {error}"
+        what = f"cannot load the tokenizer of {artifact.where}: {error}"
         raise InputError(what, "Give model.", option="model") from error
-    artifact.tokenizer.require(tokenizer.record, str(artifact.path))
+    artifact.tokenizer.require(tokenizer.record, artifact.where)
     return tokenizer
 
 

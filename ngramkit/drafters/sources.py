@@ -116,7 +116,7 @@ class Sources:
             artifact = fetch_artifact(source)
             if artifact.kind not in ROLES:
                 raise UsageError(
-                    f"{artifact.path} must be a {', '.join(ROLES)}, got {a_kind(artifact.kind)}"
+                    f"{artifact.where} must be a {', '.join(ROLES)}, got {a_kind(artifact.kind)}"
                 )
             by_role.setdefault(ROLES[artifact.kind], []).append(artifact)
         chosen: dict[str, Any] = {}

@@ -163,7 +163,7 @@ def _require_datastore(artifact: Artifact) -> Any:
 
     if not isinstance(artifact, Datastore):
         raise UsageError(
-            f"cannot export documents: {artifact.path} is {a_kind(artifact.kind)}",
+            f"cannot export documents: {artifact.where} is {a_kind(artifact.kind)}",
             "Export a datastore.",
         )
     return artifact

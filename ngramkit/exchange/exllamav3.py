@@ -80,7 +80,7 @@ def export_automaton(
         sections = _automaton_arrays(store, size, reporter)
         corpus, ends = sections["corpus"], sections["document_ends"]
         if not len(ends):
-            raise InputError(f"cannot export {store.path}: it has no text", "Export another one.")
+            raise InputError(f"cannot export {store.where}: it has no text", "Export another one.")
         counts = {
             "documents": len(ends),
             "tokens": len(corpus) - len(ends),
@@ -120,7 +120,7 @@ def _require_room(store: Datastore, size: int, memory: int | None) -> None:
     if size > MAX_EXPORTED_TOKENS:
         fitting = size_text(store.manifest.bytes * MAX_EXPORTED_TOKENS // size)
         raise UsageError(
-            f"cannot export {store.path}: it has {size:,} tokens and separators, and ExLlamaV3 "
+            f"cannot export {store.where}: it has {size:,} tokens and separators, and ExLlamaV3 "
             f"reads at most {MAX_EXPORTED_TOKENS:,}",
             f"Prune it to {fitting} or less first.",
         )
@@ -128,7 +128,7 @@ def _require_room(store: Datastore, size: int, memory: int | None) -> None:
     if needed > limit:
         fitting = size_text(store.manifest.bytes * limit // needed)
         raise UsageError(
-            f"cannot export {store.path}: its automaton may take {size_text(needed)} of memory, "
+            f"cannot export {store.where}: its automaton may take {size_text(needed)} of memory, "
             f"and {size_text(limit)} are {'allowed' if memory else 'free'}",
             f"Prune it to {fitting} or less first"
             + (", or raise memory." if memory else ", or export it on a larger machine."),

@@ -45,7 +45,7 @@ def export_corpus(
             written, tokens = written + 1, tokens + len(document)
         if not written:
             raise UsageError(
-                f"cannot export {store.path}: it has no document of at most "
+                f"cannot export {store.where}: it has no document of at most "
                 f"{MAX_EXPORTED_TOKENS:,} tokens, ik_llama.cpp's limit",
                 "Export a datastore of shorter documents.",
             )

@@ -79,7 +79,7 @@ def export_cache(
     """
     if isinstance(artifact, ModelBigram) and not dynamic:
         raise UsageError(
-            f"cannot export {artifact.path} as a static cache: llama.cpp drafts from it only what "
+            f"cannot export {artifact.where} as a static cache: llama.cpp drafts from it only what "
             f"has half of the probability after two tokens, which a {artifact.kind} rarely has",
             "Export a datastore or a frozen-table.",
         )
@@ -178,7 +178,7 @@ def _require_some_ngram(
         yield piece
     if empty:
         raise UsageError(
-            f"{artifact.path} holds no n-gram that llama.cpp would draft from"
+            f"{artifact.where} holds no n-gram that llama.cpp would draft from"
             + (f" and that was seen {least:,} times" if least > 1 else ""),
             "Lower min_count." if least > 1 else "Export a datastore of more text.",
             option="min_count",

@@ -53,7 +53,7 @@ def ngrams_of(artifact: Artifact, order: int, memory: int | None = None) -> Iter
     if isinstance(artifact, ModelBigram):
         return bigram_ngrams(artifact, order)
     raise UsageError(
-        f"cannot export n-grams: {artifact.path} is {a_kind(artifact.kind)}",
+        f"cannot export n-grams: {artifact.where} is {a_kind(artifact.kind)}",
         "Export a datastore, a frozen-table or a model-bigram.",
     )
 
@@ -109,7 +109,7 @@ def frozen_ngrams(table: FrozenTable, order: int) -> Iterator[Ngrams]:
     length = table.leader_len + table.follower_len
     if order >= length:
         raise UsageError(
-            f"cannot export n-grams of {order} tokens and the token after them: {table.path} has "
+            f"cannot export n-grams of {order} tokens and the token after them: {table.where} has "
             f"windows of {length} tokens",
             f"Build it with leader_len and follower_len of {order + 1} together.",
             option=("leader_len", "follower_len"),

@@ -69,7 +69,7 @@ def export_parquet(
         groups = _text_groups(artifact, tokenizer)
     else:
         raise UsageError(
-            f"cannot export rows: {artifact.path} is {a_kind(artifact.kind)}",
+            f"cannot export rows: {artifact.where} is {a_kind(artifact.kind)}",
             "Export a datastore, a token store, a frozen-table or a model-bigram.",
         )
     reporter.stage("rows", None, "rows")
@@ -87,7 +87,7 @@ def export_parquet(
             written += len(group)
             reporter.advance(len(group))
         if writer is None:
-            raise InputError(f"cannot export rows: {artifact.path} has no text", "Build it again.")
+            raise InputError(f"cannot export rows: {artifact.where} has no text", "Build it again.")
         writer.close()
         return {"rows": written, "bytes": file.tell()}
 

@@ -62,7 +62,7 @@ def export_rest_idx(
     """
     if store.separator > 1 << 16 and not u32:
         raise UsageError(
-            f"cannot export {store.path}: its vocabulary has {store.separator:,} tokens, and "
+            f"cannot export {store.where}: its vocabulary has {store.separator:,} tokens, and "
             "REST's files hold 16-bit ids",
             "Give u32=True for a REST that was patched to read 32-bit ids.",
             option="u32",

@@ -61,7 +61,7 @@ def require_text(artifact: Artifact) -> Datastore | TokenStore:
     if isinstance(artifact, Datastore | TokenStore):
         return artifact
     raise UsageError(
-        f"cannot export documents: {artifact.path} is {a_kind(artifact.kind)}",
+        f"cannot export documents: {artifact.where} is {a_kind(artifact.kind)}",
         "Export a datastore or a token store.",
     )
 

@@ -49,7 +49,7 @@ def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> dict
     """Write the folder. Raises UsageError if no drafter can use only the artifact."""
     if artifact.kind not in KINDS:
         raise UsageError(
-            f"cannot export {artifact.path}: no drafter needs only {a_kind(artifact.kind)}",
+            f"cannot export {artifact.where}: no drafter needs only {a_kind(artifact.kind)}",
             f"Export a {' or a '.join(KINDS)}.",
         )
     with Replacement(out, force=force, inputs=[artifact.path]) as new:

@@ -193,7 +193,7 @@ class TableArtifact(Artifact):
 
 def require_one_tokenizer(artifacts: Sequence[Artifact]) -> None:
     for other in artifacts[1:]:
-        other.tokenizer.require(artifacts[0].tokenizer, str(other.path))
+        other.tokenizer.require(artifacts[0].tokenizer, other.where)
 
 
 def require_layout(path: Path, arrays: Mapping[str, Array], layout: Layout) -> None:

@@ -45,6 +45,18 @@ def test_a_partial_pull_is_never_opened(hub, shared, tmp_path, artifacts, what):
     assert good.code == 0, good.err
 
 
+def test_errors_name_a_source_on_the_hub_as_given(hub, shared, artifacts):
+    add(hub, artifacts["frozen"])
+    pruned, merged, exported = shared(
+        ["prune", "hf://acme/our-data", "--bytes", "1", "--out", "x"],
+        ["merge", "hf://acme/our-data", artifacts["datastore"], "--out", "x"],
+        ["export", "hf://acme/our-data", "--to", "jsonl", "--out", "x"],
+    )
+    assert "cannot prune hf://acme/our-data to 1 B" in pruned.err
+    assert "a frozen-table (hf://acme/our-data) with" in " ".join(merged.err.split())
+    assert "hf://acme/our-data is a frozen-table" in exported.err
+
+
 def test_a_source_on_the_hub_is_fetched_once_and_its_commit_recorded(
     hub, shared, tmp_path, artifacts, monkeypatch
 ):
