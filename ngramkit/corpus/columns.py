@@ -19,8 +19,6 @@ CONVERSATION_COLUMNS = ("messages", "conversations", "conversation")
 MAX_LISTED_COLUMNS = 30  # columns in an error
 MAX_DEPTH = 4  # levels of nested objects whose fields are inspected
 MAX_FIELDS = 1000
-# How to give an option to one corpus of a mixture.
-FOR_EACH = "Use a recipe with a [[corpus]] for each; in Python, open each first."
 
 
 class ColumnContent(IntEnum):
@@ -124,9 +122,7 @@ class Columns:
         )
 
 
-def choose_text_column(
-    columns: Columns, wanted: str | None, where: str, *, in_mixture: bool = False
-) -> str:
+def choose_text_column(columns: Columns, wanted: str | None, where: str) -> str:
     """Return the column to read.
 
     Raises BadRecordError if none fits, InputError if several hold text.
@@ -153,13 +149,13 @@ def choose_text_column(
     if len(holding) == 1 and not fields and top[holding[0]] is not ColumnContent.PARTS:
         return holding[0]
     kind = InputError if fields or any(top[name] for name in holding) else BadRecordError
-    problem = f"cannot choose the text among the columns of {where}"
-    if not top:
-        raise kind(problem, "Give records or a table with columns.")
-    listed = list_columns([*holding, *fields] or top)
-    if in_mixture:
-        raise kind(problem, f"{FOR_EACH} The text is in one of {listed}.")
-    raise kind(problem, f"Give column, one of {listed}.", option="column")
+    hint = "Give records or a table with columns."
+    if top:
+        listed = list_columns([*holding, *fields] or top)
+        hint = (
+            f"Give column, one of {listed}; for a mixture, in a recipe with a [[corpus]] for each."
+        )
+    raise kind(f"cannot choose the text among the columns of {where}", hint, option="column")
 
 
 def list_columns(columns: Collection[str]) -> str:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ngramkit.basics.arguments import check_fields
 from ngramkit.basics.errors import (
@@ -28,7 +28,6 @@ from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.terminal_text import counted
 from ngramkit.corpus.agent_sessions.read import PRIVACY_WARNING
 from ngramkit.corpus.agent_sessions.source import SessionSource, sessions_of
-from ngramkit.corpus.columns import FOR_EACH
 from ngramkit.corpus.decontamination import EvaluationTexts, is_evaluation, read_evaluation_texts
 from ngramkit.corpus.deduplication import Deduplicated, deduplicate, require_method
 from ngramkit.corpus.document import Corpus, DocumentSource
@@ -151,11 +150,6 @@ class CorpusOptions:
         require_between("max_document", most, 1, 1 << 40)
         reading = ReaderOptions(self.column, self.join_turns, self.skip_bad, most)
         object.__setattr__(self, "reading", reading)
-
-    def of_mixture(self) -> Self:
-        options = replace(self)
-        object.__setattr__(options, "reading", replace(self.reading, in_mixture=True))
-        return options
 
     def given(self) -> list[str]:
         options = (each for each in fields(self) if each.init)
@@ -319,8 +313,11 @@ def _open_mixture(
 ) -> Mixture:
     for option in SINGLE_CORPUS_OPTIONS:
         if getattr(options, option) is not None:
-            raise UsageError(f"cannot use {option} for a mixture", FOR_EACH, option=option)
-    options = options.of_mixture()
+            raise UsageError(
+                f"cannot use {option} for a mixture",
+                "Use a recipe with a [[corpus]] for each; in Python, open each first.",
+                option=option,
+            )
     if not parts:
         raise UsageError(
             "corpus must name at least one corpus, got none", "Name one.", option="corpus"

@@ -34,7 +34,6 @@ class ReaderOptions:
     skip_bad: bool = False
     max_document: int = MAX_DOCUMENT  # bytes
     max_whole: int = MAX_RATIO * MAX_DOCUMENT  # bytes of a JSON document
-    in_mixture: bool = field(default=False, compare=False)
     copies: Copies | None = field(default=None, compare=False)  # of answers, in several files
 
     def record(self) -> dict[str, Any]:
@@ -67,7 +66,7 @@ class RowMaker:
 
     @classmethod
     def of(cls, columns: Columns, where: str, reading: ReaderOptions) -> RowMaker:
-        column = choose_text_column(columns, reading.column, where, in_mixture=reading.in_mixture)
+        column = choose_text_column(columns, reading.column, where)
         others = (
             _first_present_text(LICENSE_COLUMNS, columns.top),
             _first_present_text(REPOSITORY_COLUMNS, columns.top),
