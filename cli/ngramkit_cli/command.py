@@ -45,7 +45,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[TYPED] = [self.name, *args]
-        with _errors_as_json(self.name, args):
+        with _errors_as_json(ctx, args):
             given, _, order = self.make_parser(ctx).parse_args(args=list(args))
             for entry in order:
                 given_words = given.get(entry.name or "")
@@ -121,7 +121,7 @@ class Group(TyperGroup):
         return [(name, first_clause(each.help or "")) for name, each in self.commands.items()]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        with _errors_as_json(self.name, args):
+        with _errors_as_json(ctx, args):
             return super().resolve_command(ctx, args)
 
 
@@ -132,7 +132,7 @@ def first_clause(text: str) -> str:
 
 
 @contextmanager
-def _errors_as_json(command: str | None, args: Sequence[str]) -> Iterator[None]:
+def _errors_as_json(ctx: Any, args: Sequence[str]) -> Iterator[None]:
     """Name the wanted numbers in parser errors; with --json, print the errors as JSON too."""
     as_json = "--json" in args  # the parser empties `args`
     try:
@@ -141,9 +141,18 @@ def _errors_as_json(command: str | None, args: Sequence[str]) -> Iterator[None]:
         if isinstance(said := getattr(error, "message", None), str):
             error.message = NO_NUMBER.sub(lambda found: WANTED[found[1]], said)  # type: ignore[attr-defined]
         if as_json and hasattr(error, "format_message"):
-            body = {"command": command, "error": error.format_message(), "hint": ""}
+            body = {"command": _name_of(ctx), "error": error.format_message(), "hint": ""}
             streams.write(json.dumps(body))
         raise
+
+
+def _name_of(ctx: Any) -> str:
+    """Return a command's name with its group's, as in results: `history import`."""
+    names: list[str] = []
+    while ctx.parent is not None:
+        names.insert(0, ctx.info_name)
+        ctx = ctx.parent
+    return " ".join(names) or str(ctx.command.name)
 
 
 class App(typer.Typer):

@@ -185,6 +185,17 @@ def test_history_commands_refuse_what_is_none(ngramkit_cli, tmp_path):
     assert "is not a history" in elsewhere.err
 
 
+def test_usage_errors_in_json_name_the_whole_command(ngramkit_cli):
+    none, missing, wrong = ngramkit_cli(
+        ["history", "trim", "past", "--json"],
+        ["history", "import", "--out", "past", "--json"],
+        ["history", "inspect", "past", "--last", "x", "--json"],
+    )
+    assert {each.code for each in (none, missing, wrong)} == {2}
+    names = [each.json["command"] for each in (none, missing, wrong)]
+    assert names == ["history trim", "history import", "history inspect"]
+
+
 def test_logs_become_a_history(ngramkit_cli, tmp_path):
     text = "    return self.name\n" * 4
     rows = [{"prompt": "def main(self):\n", "output": text, "step": n} for n in range(3)]
