@@ -76,7 +76,7 @@ DIGITS, EACH = 16, 4
 UNKNOWN = "engine-"  # begins the fingerprint of an engine that shows no tokenizer
 FINGERPRINT_FORM = re.compile(r"[0-9a-f]{20,1000}")
 
-ANOTHER_HISTORY = "name another folder: the requests of a history have one tokenizer"  # a hint
+ANOTHER_HISTORY = "Name another folder: the requests of a history have one tokenizer."  # a hint
 
 
 @dataclass(frozen=True)

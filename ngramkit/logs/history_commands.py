@@ -152,9 +152,12 @@ def history_import(
     if tokens is not None:
         require_between("tokens", tokens, 1)
     require_no_other(Path(out))
-    if model is None and (Path(out) / MANIFEST_FILE).exists():
+    exists = (Path(out) / MANIFEST_FILE).exists()
+    if model is None and exists:
         model = _recorded_model(History.open(out))
     tokenizer = load_tokenizer(chosen_model(model, reporter).name)
+    if exists:  # raise before the log is read, which may take minutes
+        History.at(out, tokenizer.record)
     encode = RequestTokenizer(tokenizer, template, reporter, prompts=prompts)
     newest: NewestItems[tuple[TokenArray, int]] = NewestItems(tokens)
     total = 0

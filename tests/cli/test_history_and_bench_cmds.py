@@ -154,7 +154,7 @@ def test_a_history_of_an_unknown_tokenizer_fits_one_with_as_many_ids(ngramkit_cl
     )
     assert added.json["requests"] == 2
     assert "Give --model." in unsaid.err
-    assert "name another folder" in refused.err
+    assert "Name another folder" in refused.err
     assert merged.json["requests"] == 3
     assert History.open(tmp_path / "both").tokenizer == record
     assert "cannot use" in differing.err
@@ -194,6 +194,18 @@ def test_usage_errors_in_json_name_the_whole_command(ngramkit_cli):
     assert {each.code for each in (none, missing, wrong)} == {2}
     names = [each.json["command"] for each in (none, missing, wrong)]
     assert names == ["history trim", "history import", "history inspect"]
+
+
+def test_an_import_refuses_another_models_history_before_it_reads_the_log(ngramkit_cli, tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"prompt": "a", "output": "b"}\n')
+    record = load_tokenizer("demo").record
+    History.at(tmp_path / "past", replace(record, encodes=None, fingerprint="0" * 64))
+    (refused,) = ngramkit_cli(
+        ["history", "import", "log.jsonl", "--out", "past", "--model", "demo"]
+    )
+    assert refused.code == 3
+    assert "Name another folder" in refused.err
+    assert "log:" not in refused.err
 
 
 def test_logs_become_a_history(ngramkit_cli, tmp_path):

@@ -59,4 +59,4 @@ def test_a_history_of_another_tokenizer_is_not_to_be_built_again(piped, token_st
     history = History.at("past", token_store([[1]], 10).tokenizer)
     piped(LIVE)
     done = run_here(["history", "import", "-", "--out", str(history.path), "--model", "demo"])
-    assert (done.code, "name another folder" in done.err) == (3, True)
+    assert (done.code, "Name another folder" in done.err) == (3, True)
