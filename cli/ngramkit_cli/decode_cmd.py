@@ -165,6 +165,8 @@ def describe_sameness(comparison: Comparison, *, greedy: bool) -> str:
     tokens = ["the end" if t is None else repr(t) for t in (parting.ours, parting.theirs)]
     of = "generate" if parting.of == "generate" else "the text without drafts"
     where = f"output differs from {of} at token {parting.index + 1}, {' and '.join(tokens)}"
+    if parting.near_tie and not greedy:
+        return f"{where}: the draw is so close to both that rounding decides"
     if parting.near_tie:
         return f"{where}: a near tie, which 16 bits can round either way; try --dtype float32"
     if not greedy:

@@ -27,12 +27,13 @@ from ngramkit.decode.packed_weights import is_packed, packed_bytes, packed_weigh
 from ngramkit.decode.pass_threads import PassThreads
 from ngramkit.decode.passes import model_passes
 from ngramkit.decode.result import Clock, Decoded
+from ngramkit.decode.sampling import distances_to_draw
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
 from ngramkit.drafters.registry import NoDraft
 
 WARM_UP_TOKENS = 4  # tokens
 ENOUGH_SECONDS = 10.0  # seconds of a comparison
-NEAR_TIE = 4.0  # units in the last place of the best logit, of a 16-bit model
+NEAR_TIE = 4.0  # units in the last place of the best logit
 
 CatchUp = Callable[[float], None]  # lets the other sides reach this number of tokens
 
@@ -41,8 +42,8 @@ CatchUp = Callable[[float], None]  # lets the other sides reach this number of t
 class Parting:
     """The first place where two texts differ.
 
-    At a near tie both logits are within NEAR_TIE of the best one of a 16-bit model, so rounding
-    decides.
+    At a near tie both logits are within NEAR_TIE of the best one of a 16-bit model, or the number
+    that draws a token is as close to the probabilities of both, so rounding decides.
     """
 
     index: int  # of the new token
@@ -223,29 +224,35 @@ def where_answers_part(
     """Return where two different answers, int32[n] each, differ."""
     index, model = common_beginning(ours, theirs), decoder.model
     tokens = [text[index : index + 1].tolist() for text in (ours, theirs)]
-    near = False
-    if decoder.options.sampling.greedy and all(tokens) and model.model.dtype.itemsize == 2:
-        behind = _distance_to_best(decoder, prompt, ours[:index])
-        near = bool((behind[[*tokens[0], *tokens[1]]] <= NEAR_TIE).all())
+    near, sampling = False, decoder.options.sampling
+    if all(tokens) and (not sampling.greedy or model.model.dtype.itemsize == 2):
+        scores, unit = _scores_after(decoder, prompt, ours[:index])
+        both = [*tokens[0], *tokens[1]]
+        if sampling.greedy:
+            distances = scores.max() - scores[both]
+        else:
+            distances = distances_to_draw(scores, sampling.seed, index)[both]
+        near = bool((distances <= NEAR_TIE * unit).all())
     mine, other = (model.tokenizer.decode_answer(token) if token else None for token in tokens)
     return Parting(index, mine, other, of, near)
 
 
-def _distance_to_best(decoder: Decoder, prompt: TokenArray, tokens: TokenArray) -> torch.Tensor:
-    """Return how far each next score is below the best, in ulps of the best, float32[V]."""
+def _scores_after(
+    decoder: Decoder, prompt: TokenArray, tokens: TokenArray
+) -> tuple[torch.Tensor, float]:
+    """Return the next scores, float32[V], and a unit in the last place of the best."""
     model, sampling = decoder.model, decoder.options.sampling
     whole = np.concatenate([prompt, tokens]).astype(np.int64)
     ids = torch.from_numpy(whole).to(model.model.device)[None]
     with model_passes():
         logits = model.model(input_ids=ids, use_cache=False).logits[:, -1]
         kind, scores = torch.finfo(logits.dtype), logits.float()
-        if applied_settings(model, sampling):
+        if not sampling.greedy or applied_settings(model, sampling):
             options = generate_options(model, sampling, max_length=len(whole) + 1)
             scores = prepare_call(model, prompt, options).processors(ids, scores)
     best = float(scores.max())
-    unit = kind.eps * 2.0 ** floor(log2(max(abs(best), kind.tiny)))
-    behind: torch.Tensor = (best - scores[0].cpu()) / unit
-    return behind
+    unit: float = kind.eps * 2.0 ** floor(log2(max(abs(best), kind.tiny)))
+    return scores[0].cpu(), unit
 
 
 def answer_by(name: str, model: LanguageModel) -> Callable[[Decoder, TokenArray], Decoded]:

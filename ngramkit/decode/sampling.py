@@ -138,6 +138,18 @@ class SeededDraw:
         return tokens[:, 0].clamp_max(cumulative.shape[-1] - 1)
 
 
+def distances_to_draw(scores: torch.Tensor, seed: int, index: int) -> torch.Tensor:
+    """Return how far each token's probability is from drawing it as token `index`, float64[V].
+
+    `scores`: float32[V]. 0: SeededDraw draws it.
+    """
+    ends = scores.softmax(-1).double().cumsum(-1)
+    point = np.random.default_rng(seed).random(index + 1)[-1] * ends[-1]
+    starts = ends - ends.diff(prepend=ends.new_zeros(1))
+    distances: torch.Tensor = (starts - point).maximum(point - ends).clamp_min(0)
+    return distances
+
+
 def _require_numbers(scores: torch.Tensor) -> None:
     if scores.isnan().any():
         raise _not_numbers()

@@ -68,7 +68,7 @@ class BenchResult(Result):
     @property
     def _why(self) -> str:
         if len(self.near_ties) == len(self.differing):
-            return " at a near tie of 16 bits"
+            return " at a near tie, which rounding decides"
         return ", so no speed-up is given" if self.speedup is None else ""
 
     def drop_speedups_if_texts_differ(self, near_ties: list[str]) -> None:

@@ -12,6 +12,7 @@ from scripted import NoisyOracle
 from test_loop import Chain, TableVerifier, run
 from transformers import GenerationConfig
 
+import ngramkit.decode.compare as compare_module
 from ngramkit.decode.answer import Answer
 from ngramkit.decode.compare import Comparison, compare, in_lockstep, parting_of, plain_model
 from ngramkit.decode.decoder import Decoder
@@ -110,6 +111,22 @@ def test_a_comparison_is_of_one_round_and_of_the_same_text(demo):
     assert found.shown_speedup == f"{found.speedup:.2f} ({low:.2f} to {high:.2f})"
     alone = compare(task, prompt, lambda: NoisyOracle(text, 4096, seed=0), rounds=1)
     assert alone.shown_speedup == f"{alone.speedup:.2f}"
+
+
+def test_sampled_texts_may_part_where_rounding_decides_the_draw(demo, monkeypatch):
+    task = Decoder(demo, DecodeOptions(temperature=0.7, seed=4, max_new_tokens=6), "tree", 4)
+    prompt = np.arange(20, 28, dtype=np.int32)
+    run = task.undrafted().decode(task.request(prompt), NoDraft())
+    text = run.token_ids.copy()
+    text[3] = 9 if text[3] == 8 else 8
+    found = Comparison(replace(run, token_ids=text), run)
+    parting = parting_of(found, task, prompt)
+    assert (parting.index, parting.near_tie) == (3, False)
+    monkeypatch.setattr(compare_module, "NEAR_TIE", 1e9)
+    found = replace(found, parting=parting_of(found, task, prompt))
+    assert found.parting.near_tie
+    assert found.speedup == 1
+    assert "rounding decides" in " ".join(show_comparison(found, greedy=False))
 
 
 class Tied:

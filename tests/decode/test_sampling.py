@@ -15,7 +15,7 @@ from tiny_models import tiny_model
 from ngramkit.basics.errors import UsageError
 from ngramkit.decode.loop import decode
 from ngramkit.decode.request import Request
-from ngramkit.decode.sampling import Sampling
+from ngramkit.decode.sampling import Sampling, SeededDraw, distances_to_draw
 from ngramkit.decode.verify_rows import ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.registry import NoDraft
@@ -128,6 +128,16 @@ def test_so_does_every_setting(model, setting):
     assert np.all(counts[exact == 0] == 0)
     assert p_value(counts, exact, least=2) > 0.001
     attacks.tally("seeds of every sampling setting", "the model's distribution", seeds)
+
+
+def test_only_the_drawn_token_is_at_no_distance_from_its_draw():
+    scores = torch.randn(5, 50, generator=torch.Generator().manual_seed(0))
+    scores[:, 7] = -torch.inf
+    draws = SeededDraw(3)
+    for index, row in enumerate(scores):
+        found = distances_to_draw(row, 3, index)
+        assert found.argmin() == draws.draw(row[None])
+        assert (found == 0).sum() == 1
 
 
 def test_a_wrong_distribution_would_be_noticed(exact):
