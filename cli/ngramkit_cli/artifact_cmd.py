@@ -130,20 +130,22 @@ def verify(*, path: ArtifactPath, out: Output) -> None:
 
 
 def _facts_of_artifact(manifest: Manifest) -> dict[str, object]:
-    from ngramkit.formats.card import mixed_part
+    from ngramkit.formats.card import corpus_part, pruned_from
 
     tokenizer = manifest.tokenizer
     facts = dict(manifest.corpus)
     facts.pop("private", None)  # shown for the whole artifact
-    parts = enumerate(facts.pop("mixed", []), 1)
+    parts = enumerate([*(facts.pop("mixed", 0) or []), *(facts.pop("merged", 0) or [])], 1)
+    pruned = pruned_from({"pruned": facts.pop("pruned", None)})
     corpus = {f"corpus {name}": value for name, value in facts.items() if value}
-    corpus |= {f"corpus {at}": mixed_part(part) for at, part in parts}
+    corpus |= {f"corpus {at}": corpus_part(part) for at, part in parts}
     return {
         "kind": manifest.kind,
         **({"private": "yes"} if manifest.private else {}),
         "tokenizer": f"{tokenizer.id} ({tokenizer.vocabulary:,} tokens, "
         f"{tokenizer.fingerprint[:12]})",
         **corpus,
+        **pruned,
         **{f"--{n.replace('_', '-')}": v for n, v in manifest.parameters.items()},
         **{name: f"{count:,}" for name, count in manifest.counts.items()},
         **{name: f"{record.bytes:,} bytes" for name, record in manifest.files.items()},

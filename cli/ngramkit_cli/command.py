@@ -23,12 +23,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ngramkit.basics.errors import is_utf8
+from ngramkit.basics.machine import expand_home
 from ngramkit_cli import streams, tables
 from ngramkit_cli.errors import get_current_context
 from ngramkit_cli.output import Output
@@ -216,7 +218,8 @@ def _parsed(command: Callable[..., None], name: str) -> Callable[..., None]:
         parameters += options_of(StagingOptions)
 
     @functools.wraps(command)
-    def run(**values: Any) -> None:
+    def run(**given: Any) -> None:
+        values = {name: _with_home(value) for name, value in given.items()}
         chosen = {
             parameter: group(**{field.name: values.pop(field.name) for field in fields(group)})
             for parameter, group in groups.items()
@@ -235,6 +238,13 @@ def _parsed(command: Callable[..., None], name: str) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     run.__annotations__ = {entry.name: entry.annotation for entry in keywords}
     return run
+
+
+def _with_home(value: Any) -> Any:
+    """Expand ~ in a path or paths, which a shell leaves in --out=~/x."""
+    if isinstance(value, list):
+        return list(map(_with_home, value))
+    return expand_home(value) if isinstance(value, Path) else value
 
 
 def options_of(group: Any) -> list[inspect.Parameter]:

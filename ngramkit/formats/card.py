@@ -239,7 +239,7 @@ def sources_of(corpus: dict[str, Any]) -> dict[str, str]:
     if "mixed" not in corpus:
         corpus_id, revision = corpus.get("id", "none"), corpus.get("revision", "")
         return {"corpus": str(corpus_id), "revision": str(revision)}
-    return {f"corpus {at}": mixed_part(part) for at, part in enumerate(corpus["mixed"], 1)}
+    return {f"corpus {at}": corpus_part(part) for at, part in enumerate(corpus["mixed"], 1)}
 
 
 def pruned_from(corpus: dict[str, Any]) -> dict[str, str]:
@@ -252,8 +252,10 @@ def pruned_from(corpus: dict[str, Any]) -> dict[str, str]:
     return {"pruned": f"{sizes} (build {str(whole.get('build'))[:12]})"}
 
 
-def mixed_part(part: dict[str, Any]) -> str:
-    words = f"{part.get('id', 'unknown')}, weight {part.get('weight', 1.0)}"
+def corpus_part(part: dict[str, Any]) -> str:
+    words = str(part.get("id", "unknown"))
+    if "weight" in part:
+        words += f", weight {part['weight']}"
     for pin in ("revision", "sha256", "listing"):
         if part.get(pin):
             return f"{words}, {pin} {str(part[pin])[:12]}"

@@ -50,16 +50,18 @@ def test_a_quoted_tilde_is_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "a.txt").write_text("one two three")
+    (tmp_path / "home" / "log.jsonl").write_text('{"prompt": "a b c", "output": " a b c"}')
     for line in (
         ["tokenize", "--corpus", "~/a.txt", "--out=~/tokens"],
         ["build-datastore", "--tokens=~/tokens", "--out=~/phrases"],
         ["export", "~/phrases", "--to", "jsonl", "--out=~/phrases.jsonl"],
         ["verify", "~/phrases"],
+        ["replay", "--answers=~/log.jsonl", "--drafter", "context", "--model", "demo", "--out=~/r"],
     ):
         done = run_here(line)
         assert done.code == 0, done.err
     made = {path.name for path in (tmp_path / "home").iterdir()}
-    assert made == {"a.txt", "tokens", "phrases", "phrases.jsonl"}
+    assert made == {"a.txt", "log.jsonl", "tokens", "phrases", "phrases.jsonl", "r"}
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 

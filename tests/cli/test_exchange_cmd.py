@@ -76,6 +76,10 @@ def test_two_artifacts_become_one(parts, tmp_path, kind):
     assert done.json["documents"] == 14
     assert ("exact only" in done.err) == (kind == "frozen")
     assert list(verify_artifact(tmp_path / "both"))
+    shown = " ".join(run_here(["inspect", "both"]).out.split())
+    assert "corpus 1 python-stdlib, " in shown
+    assert "corpus 2 python-stdlib, " in shown
+    assert "{" not in shown.partition("most frequent")[0]
 
 
 @pytest.mark.parametrize(("kind", "size"), [("data", "36K"), ("frozen", "20K")])
@@ -85,6 +89,8 @@ def test_an_artifact_is_made_smaller(parts, kind, size):
     made, whole = (open_artifact_folder(parts / name).manifest for name in (f"{kind}-{size}", kind))
     assert made.bytes <= 1024 * int(size[:-1]) < whole.bytes
     assert f"{size_text(made.bytes)} of {size_text(whole.bytes)}" in done.out
+    shown = run_here(["inspect", str(parts / f"{kind}-{size}")]).out
+    assert f"of {whole.bytes}, by its own text" in shown
 
 
 def test_recorded_answers_decide_what_is_kept(parts, tmp_path):
