@@ -42,8 +42,8 @@ CatchUp = Callable[[float], None]  # lets the other sides reach this number of t
 class Parting:
     """The first place where two texts differ.
 
-    At a near tie both logits are within NEAR_TIE of the best one of a 16-bit model, or the number
-    that draws a token is as close to the probabilities of both, so rounding decides.
+    At a near tie rounding decides: both logits are within NEAR_TIE of the best one of a 16-bit
+    model, or, in sampled text, changes of that size draw either token.
     """
 
     index: int  # of the new token

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MAX_SEED = (1 << 64) - 1
 MIN_TEMPERATURE = 1e-5  # logits overflow when divided by less; greedy below
+SOFTMAX_ERROR = 5e-7  # of a cumulative probability in float32
 
 
 @dataclass(frozen=True)
@@ -139,15 +140,20 @@ class SeededDraw:
 
 
 def distances_to_draw(scores: torch.Tensor, seed: int, index: int) -> torch.Tensor:
-    """Return how far each token's probability is from drawing it as token `index`, float64[V].
+    """Return by how much all scores must change until each token is token `index`, float64[V].
 
-    `scores`: float32[V]. 0: SeededDraw draws it.
+    `scores`: float32[V]. 0: SeededDraw draws it, or another softmax in float32 could. Tokens are
+    drawn by their cumulative probability; scores that all rise or fall by d change its log-odds by
+    2 d at most.
     """
     ends = scores.softmax(-1).double().cumsum(-1)
-    point = np.random.default_rng(seed).random(index + 1)[-1] * ends[-1]
-    starts = ends - ends.diff(prepend=ends.new_zeros(1))
-    distances: torch.Tensor = (starts - point).maximum(point - ends).clamp_min(0)
-    return distances
+    ends /= ends[-1].clone()
+    starts = ends.roll(1)
+    starts[0] = 0.0
+    point = ends.new_tensor(np.random.default_rng(seed).random(index + 1)[-1])
+    gap = (starts - point).maximum(point - ends)
+    odds = (starts.logit() - point.logit()).maximum(point.logit() - ends.logit())
+    return odds.where(gap > SOFTMAX_ERROR, 0.0) / 2
 
 
 def _require_numbers(scores: torch.Tensor) -> None:

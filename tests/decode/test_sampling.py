@@ -8,6 +8,7 @@ import attacks
 import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given, strategies as st
 from scipy.stats import chisquare
 from scripted import NoisyOracle, choice_of, warpers
 from tiny_models import tiny_model
@@ -138,6 +139,20 @@ def test_only_the_drawn_token_is_at_no_distance_from_its_draw():
         found = distances_to_draw(row, 3, index)
         assert found.argmin() == draws.draw(row[None])
         assert (found == 0).sum() == 1
+
+
+@given(seed=st.integers(0, 1000), index=st.integers(0, 20), token=st.integers(0, 19))
+def test_no_smaller_change_of_scores_draws_a_token(seed, index, token):
+    scores = torch.randn(20, generator=torch.Generator().manual_seed(seed))
+    distances = distances_to_draw(scores, seed, index)
+    drawn, distance = int(distances.argmin()), float(distances[token])
+    assume(distance > 0.01)
+    below, tokens = token < drawn, torch.arange(20)
+    raised = tokens <= token if below else tokens >= token
+    for change, reaches in ((0.99 * distance, False), (1.01 * distance, True)):
+        changed = torch.where(raised, scores + change, scores - change)
+        now = int(distances_to_draw(changed, seed, index).argmin())
+        assert ((now <= token) if below else (now >= token)) == reaches
 
 
 def test_a_wrong_distribution_would_be_noticed(exact):
