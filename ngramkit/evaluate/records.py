@@ -37,7 +37,7 @@ from ngramkit.basics.errors import (
 )
 from ngramkit.basics.models import DEFAULT_MODEL
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.terminal_text import visible
+from ngramkit.basics.terminal_text import counted, visible
 from ngramkit.corpus.chat import Message, Template
 from ngramkit.corpus.files import reader_suffix
 from ngramkit.corpus.tokenizer import TextTokenizer
@@ -318,6 +318,7 @@ def _with_questions(
 ) -> list[LoggedRequest]:
     require_files(*files)
     by_id = {str(question.id): question for question in read_questions(questions, reporter)}
+    unanswered = set(by_id)
     requests: list[LoggedRequest] = []
     for where, body in (line for file in files for line in LogFile(Path(file)).objects()):
         if "question_id" not in body:
@@ -331,10 +332,13 @@ def _with_questions(
                 f"{where}: questions must be in {questions}, got {body['question_id']}",
                 "Check that the files belong together.",
             )
+        unanswered.discard(str(question.id))
         choices = _parse_choices(where, body)
         for number, answers in enumerate(choices):
             run = str(number) if len(choices) > 1 else ""
             requests += _alternate_turns(where, question, answers, run)
+    if unanswered and requests:
+        reporter.note(f"{len(unanswered):,} of {counted(len(by_id), 'question')} have no answer")
     return requests
 
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from reporters import Notes
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus.tokenizer import load_tokenizer
@@ -51,6 +52,15 @@ def test_answers_to_any_questions_find_them(tokenizer, tmp_path):
     reply = {"question_id": "HumanEval/0", "choices": [{"turns": ["x):"]}]}
     (record,) = read(tokenizer, lines(tmp_path / "a", reply), questions)
     assert (record.name, record.category) == ("HumanEval/0", "humaneval")
+
+
+def test_questions_without_an_answer_are_counted(tokenizer, tmp_path):
+    body = {"category": "math", "turns": ["1 + 1?"]}
+    questions = lines(tmp_path / "q", *({"question_id": n, **body} for n in range(3)))
+    answers = lines(tmp_path / "a", {"question_id": 1, "choices": [{"turns": ["It is 2."]}]})
+    notes = Notes()
+    read_records(answers, questions, tokenizer, "vicuna", reporter=notes)
+    assert "2 of 3 questions have no answer" in notes
 
 
 def test_prompts_and_outputs_are_taken_as_they_stand(tokenizer, tmp_path):
