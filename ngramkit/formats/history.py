@@ -33,6 +33,7 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -126,12 +127,12 @@ class History(Artifact):
         require_no_links(path)
         require_no_other(path)
         if not (path / MANIFEST_FILE).exists():
-            require_writable_folder(path)
-            path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-            with hold_lock(path / LOCK):
-                require_no_other(path)
-                create_history(path, tokenizer)
-            sync_folder(path.parent)
+            with _naming_the_history(path):
+                path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+                with hold_lock(path / LOCK):
+                    require_no_other(path)
+                    create_history(path, tokenizer)
+                sync_folder(path.parent)
         _clear_strays(path)
         history = cls.open(path)
         history.tokenizer.require(tokenizer, str(path), ANOTHER_HISTORY)
@@ -396,10 +397,17 @@ def _checksum_arrays(arrays: dict[str, Array]) -> int:
 
 
 def require_writable_folder(path: Path) -> None:
-    """Raise ArtifactError if no file can be written in the folder, or it cannot be created."""
+    """Raise ArtifactError if no history can be written in the folder, and create nothing."""
     folder = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
-    try:
+    with _naming_the_history(path):
         tempfile.TemporaryFile(dir=folder).close()
+
+
+@contextmanager
+def _naming_the_history(path: Path) -> Iterator[None]:
+    """Convert OSError into ArtifactError."""
+    try:
+        yield
     except OSError as error:
         raise ArtifactError(
             f"cannot write the history {path}: {reason(error)}", "Choose another folder."
