@@ -51,6 +51,7 @@ def test_a_file_a_folder_and_a_glob(bucket):
 
 
 def test_a_server_that_cannot_be_reached_is_no_missing_file():
+    pytest.importorskip("aiohttp", reason="what fsspec reads http with")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/a.jsonl"
