@@ -26,7 +26,7 @@ from ngramkit_cli.shared_options import (
     takes_urls,
     the_model,
 )
-from ngramkit_cli.tables import table_of_figures
+from ngramkit_cli.tables import lines_of_ratios, table_of_figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.bench_tables import BenchResults
@@ -126,9 +126,8 @@ def _say_results(results: BenchResults, out: Output) -> None:
     ]
     if spec_bench:
         out.show("", f"speed-ups as Spec-Bench counts: {', '.join(spec_bench)}")
-    ratios = [f"  {each}" for each in results.ratios()]
-    if ratios:
-        out.show("", "ratios of tokens/s", *ratios)
+    if ratios := results.ratios():
+        out.show("", *lines_of_ratios("ratios of tokens/s", ratios))
     out.show(
         "", f"{results.folder}/report.html, {', '.join(TEXT_FILES)}, answers-*.jsonl, pictures"
     )

@@ -29,7 +29,7 @@ from ngramkit_cli.shared_options import (
     the_model,
     whole_numbers,
 )
-from ngramkit_cli.tables import table_of_figures
+from ngramkit_cli.tables import lines_of_ratios, table_of_figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.replay_figures import Replay, Tally
@@ -164,8 +164,8 @@ def say_replay(results: Replays, out: Output) -> None:
     _say_passes(replayed, out)
     _say_categories(replayed, out)
     if ratios := results.ratios():
-        out.show("", f"ratios of tokens/step with {budgets[-1]} nodes")
-        out.show(*(f"  {each}" for each in ratios))
+        title = f"ratios of tokens/step with {budgets[-1]} nodes"
+        out.show("", *lines_of_ratios(title, ratios))
 
 
 def _say_budgets(results: Sequence[Replay], budgets: list[int], out: Output) -> None:

@@ -6,11 +6,15 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from io import StringIO
 from itertools import zip_longest
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ngramkit.basics.terminal_text import fold_name, visible
+
+if TYPE_CHECKING:
+    from ngramkit.evaluate.statistics import Ratio
 
 FIGURE = re.compile(r"[-+]?\.?\d|n/a|$")
 COLUMN_GAP = 2  # spaces between columns
@@ -28,6 +32,14 @@ def table_of_facts(title: str, rows: Mapping[str, object]) -> list[str]:
     for name, value in rows.items():
         _add_row(table, (visible(name, NAME_WIDTH), visible(value)))
     return [title, *(f"  {line}" for line in _render_lines(table, _terminal_columns() - 2))]
+
+
+def lines_of_ratios(title: str, ratios: Sequence[Ratio]) -> list[str]:
+    """Return ratios; the title has the note on their intervals if all have the same."""
+    first, *others = dict.fromkeys(each.interval for each in ratios)
+    if others or not first:
+        return [title, *(f"  {each}" for each in ratios)]
+    return [f"{title} ({first})", *(f"  {replace(each, interval='')}" for each in ratios)]
 
 
 def table_of_figures(

@@ -80,7 +80,7 @@ class Ratio:
     def __str__(self) -> str:
         shown = shown_interval(self.low, self.high, 3)
         interval = ", ".join(filter(None, [shown, self.interval]))
-        return f"{self.of} / {self.to}: {self.value:.3f} ({interval})"
+        return f"{self.of} / {self.to}: {self.value:.3f}{f' ({interval})' if interval else ''}"
 
 
 def shown_interval(low: float | None, high: float | None, digits: int = 2) -> str:
