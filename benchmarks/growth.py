@@ -71,10 +71,11 @@ def main() -> None:
                 found[kind] = _compare(kind, folder, options.work / f"x{options.sizes[0]}", options)
         found["drafts"] = latencies(options.data, folder / "datastore")
         file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    print(table(figures))
+    built = builds(figures)
+    print(f"{markdown(built['head'], built['rows'])}\n\n{drafts(figures)}")
     if options.write:
         command = f"python -m benchmarks.growth --memory {options.memory} --write"
-        write_figures("growth", command, builds(figures))
+        write_figures("growth", command, built)
 
 
 def _compare(
@@ -112,28 +113,13 @@ def builds(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {"head": head, "rows": rows}
 
 
-def table(figures: Mapping[str, Any]) -> str:
-    """Return Markdown, a row for each size; per token against the first."""
-    head = ["", "tokens", "seconds", "ns a token", "memory", "on disk", "p50, p99 of `rest`"]
-    rows = []
-    for times, found in figures.items():
-        tokens = found["tokens"]
-        for kind in KINDS:
-            spent = found[kind]
-            each = spent["processor"] / tokens
-            cells = [
-                f"{times} x, {kind}",
-                f"{tokens / 1e6:,.0f} M",
-                f"{spent['seconds']:,.0f}",
-                f"{1e9 * each:,.0f} ({spent['times']:.2f})",
-                f"{spent['memory'] / 2**20:,.0f} MiB",
-                f"{spent['bytes'] / 1e6:,.0f} MB",
-            ]
-            for drafter in DRAFTERS:
-                middle, late = found["drafts"][drafter]
-                cells.append(f"{middle:,.0f}, {late:,.0f} us" if kind == "datastore" else "")
-            rows.append(cells)
-    return markdown([*head, "of `blend`"], rows)
+def drafts(figures: Mapping[str, Any]) -> str:
+    """Return Markdown, a row for each size."""
+    rows = [
+        [f"{times} x", *(f"{p50:,.0f}, {p99:,.0f} us" for p50, p99 in found["drafts"].values())]
+        for times, found in figures.items()
+    ]
+    return markdown(["", *(f"p50, p99 of `{name}`" for name in DRAFTERS)], rows)
 
 
 def grow(source: Path, target: Path, times: int) -> int:
