@@ -25,6 +25,7 @@ from ngramkit.basics.errors import (
     reason,
 )
 from ngramkit.basics.kinds import KIND_OF_ROLE, TABLES
+from ngramkit.basics.machine import expand_home
 from ngramkit.basics.untrusted import parse_json, read_json
 from ngramkit.drafters.create import require_kind, require_sources
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
@@ -211,9 +212,7 @@ class DraftConfig:
             named_by = f", which {CONFIG_VARIABLE} names" if where == CONFIG_VARIABLE else ""
             where = str(given).strip()
             try:
-                value = read_json(
-                    Path(_expand_home(where)), strict=True, error=InputError, hint=hint
-                )
+                value = read_json(expand_home(where), strict=True, error=InputError, hint=hint)
             except (OSError, ValueError) as error:
                 raise InputError(f"cannot read {where}{named_by}: {reason(error)}", hint) from None
         if not isinstance(value, dict):
@@ -310,7 +309,8 @@ def existing_history(config: DraftConfig) -> History | None:
 
 
 def _expand_home(name: str) -> str:
-    return str(Path(name).expanduser()) if name.startswith("~/") else name
+    """Expand ~ in a path; URLs stay."""
+    return str(expand_home(name)) if name.startswith("~/") else name
 
 
 def _is_number(value: Any) -> bool:
