@@ -135,7 +135,7 @@ def _facts_of_artifact(manifest: Manifest) -> dict[str, object]:
     tokenizer = manifest.tokenizer
     facts = dict(manifest.corpus)
     facts.pop("private", None)  # shown for the whole artifact
-    parts = enumerate([*(facts.pop("mixed", 0) or []), *(facts.pop("merged", 0) or [])], 1)
+    parts = enumerate([*(facts.pop("mixed", None) or ()), *(facts.pop("merged", None) or ())], 1)
     pruned = pruned_from({"pruned": facts.pop("pruned", None)})
     corpus = {f"corpus {name}": value for name, value in facts.items() if value}
     corpus |= {f"corpus {at}": corpus_part(part) for at, part in parts}

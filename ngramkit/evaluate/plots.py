@@ -30,7 +30,7 @@ LEGEND_ROOM = 0.6  # inches of height for a legend, three lines
 # Between the error bars of two drafters, as a share of the budgets' range.
 ERROR_BAR_DISTANCE = 0.012
 MARKS = "os^DvPX"  # of lines, for the colour-blind
-HOLLOW = "; hollow: too low, contexts were not on record"
+HOLLOW = "hollow: too low, contexts were not on record"
 STROKES = ("-o", "--s", ":^", "-.D")  # of matplotlib; marks distinguish curves of one point
 ByBytes = Mapping[str, Mapping[str, Sequence[Replay]]]  # {drafter: {curve: replays}}
 Colors = Mapping[str, str]
@@ -183,8 +183,9 @@ def draw_lines(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
     axes.xaxis.set_minor_locator(NullLocator())  # its labels would be formulas
     axes.set(xlabel="draft nodes per pass", ylabel="tokens/step")
     draw_no_gain(axes.axhline)
+    title = f"tokens/step with {counted(ticks[-1], 'node')}"
     incomplete = any(r.incomplete for line in lines.values() for r in line)
-    legend_below(axes, f"tokens/step with {counted(ticks[-1], 'node')}{HOLLOW * incomplete}")
+    legend_below(axes, f"{title}; {HOLLOW}" if incomplete else title)
 
 
 def _results_of_drafter(results: Sequence[Replay], drafter: str) -> list[Replay]:
@@ -298,7 +299,7 @@ def draw_categories(
     axes.set_xlim(0, 1.05 * float(most))
     axes.set_xlabel(unit)
     draw_no_gain(axes.axvline)
-    legend_below(axes, HOLLOW[2:] if incomplete else "")
+    legend_below(axes, HOLLOW if incomplete else "")
 
 
 def shown_name(name: str, *figures: str) -> str:

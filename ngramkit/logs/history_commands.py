@@ -228,8 +228,8 @@ def history_forget(
 
     Also deletes unfinished copies of killed merges and pulls in the same folder. Running engines
     see the change after a restart. `model`: whose tokenizer finds `text` (default: the history's
-    own). Raises UsageError unless exactly one of `text` and `everything`
-    is given, InputError if the tokenizer cannot be loaded.
+    own). Raises UsageError unless exactly one of `text` and `everything` is given, InputError if
+    the tokenizer cannot be loaded.
     """
     check_types(bool, everything=everything)
     both = ("text", "everything")
