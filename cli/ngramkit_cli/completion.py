@@ -1,4 +1,4 @@
-"""Shell completion: names of drafters, models, corpora and engines, and artifacts.
+"""Shell completion: names of drafters, models, corpora, engines, formats and templates; artifacts.
 
 Typer keeps the ones that begin with the typed text. Without a match, the shell completes files.
 """
@@ -28,6 +28,18 @@ def corpora() -> Named:
     from ngramkit.corpus.open import NAMED
 
     return [(corpus.name, corpus.hub or "embedded") for corpus in NAMED.values()]
+
+
+def log_formats() -> Named:
+    from ngramkit.logs.read import FORMATS
+
+    return [(name, each.title) for name, each in FORMATS.items()]
+
+
+def templates() -> Named:
+    from ngramkit.corpus.chat import KNOWN
+
+    return [(name, "") for name in ("auto", "own", *KNOWN)]
 
 
 def models(incomplete: str) -> Named:

@@ -236,6 +236,7 @@ class LogOptions:
         typer.Option(
             metavar="NAME",
             help="The files' format, such as vllm, openai or verl. Default: recognised by content.",
+            autocompletion=completion.log_formats,
         ),
     ] = None
     columns: Annotated[
@@ -287,6 +288,7 @@ TemplateOfQuestions = Annotated[
         "--template",
         metavar="NAME",
         help=f"How conversations become prompts: {TEMPLATES}, or auto: {TEMPLATE_RULE}.",
+        autocompletion=completion.templates,
     ),
 ]
 

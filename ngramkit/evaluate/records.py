@@ -146,13 +146,13 @@ def read_questions(path: Path, reporter: Reporter = SILENT) -> Questions:
     if named is not None:
         records = named.records(reporter)
         places = ((f"{path}, question {n}", record) for n, record in enumerate(records, 1))
-        return Questions(_require_distinct(places), named.label)
+        return Questions(_require_distinct(places, reporter), named.label)
     require_files(path)
     file = LogFile(path)
     if reader_suffix(path) == ".txt":
         questions = [Question(n, "all", [text]) for n, (_, text) in enumerate(file.lines(), 1)]
     else:
-        questions = list(_require_distinct(file.objects()))
+        questions = list(_require_distinct(file.objects(), reporter))
     if not questions:
         raise InputError(f"cannot read {path}: it has no questions", "Check the path.")
     return Questions(questions, path.name.split(".")[0])
@@ -166,14 +166,26 @@ def embedded_questions(count: int = EMBEDDED_QUESTIONS) -> Questions:
     return Questions((Question(w, "python", [text]) for w, text in prompts), "python-stdlib")
 
 
-def _require_distinct(records: Iterable[tuple[FilePlace | str, Any]]) -> Iterator[Question]:
+def _require_distinct(
+    records: Iterable[tuple[FilePlace | str, Any]], reporter: Reporter
+) -> Iterator[Question]:
     seen: set[str] = set()
+    others = 0
     for number, (where, body) in enumerate(records, 1):
         question = _parse_question(where, number, body)
         if str(question.id) in seen:
             raise InputError(f"{where}: ids must be unique, got {question.id} twice")
         seen.add(str(question.id))
+        if "messages" in body:
+            others += len(_messages(body)) - len(question.turns)
         yield question
+    if others:
+        reporter.note(f"left out {counted(others, 'message')} of other roles than user")
+
+
+def _messages(body: Mapping[str, Any]) -> list[Any]:
+    messages = body["messages"]
+    return messages if isinstance(messages, list) else [messages]
 
 
 def _parse_question(where: FilePlace | str, number: int, body: dict[str, Any]) -> Question:
@@ -186,9 +198,11 @@ def _parse_question(where: FilePlace | str, number: int, body: dict[str, Any]) -
     key = "turns"
     turns: Any
     if "messages" in body:
-        said = body["messages"] if isinstance(body["messages"], list) else [body["messages"]]
-        asked = [each for each in said if isinstance(each, dict) and each.get("role") == "user"]
-        turns = [each.get("content") for each in asked]
+        turns = [
+            each.get("content")
+            for each in _messages(body)
+            if isinstance(each, dict) and each.get("role") == "user"
+        ]
     elif "turns" in body:
         turns = body["turns"]
     elif "prompt" in body:

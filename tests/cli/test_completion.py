@@ -71,6 +71,8 @@ OFFERED = {
     "ngramkit decode --frozen-table artifacts/": [],
     "ngramkit inspect ./artifacts/m": ["./artifacts/mine"],
     "ngramkit export artifacts/mine --to r": ["rest-idx"],
+    "ngramkit forecast --format v": ["vllm", "verl"],
+    "ngramkit replay --template vi": ["vicuna"],
 }
 
 

@@ -11,6 +11,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from hub_datasets import text
 from hub_standin import TOKEN
+from reporters import Notes
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.evaluate import question_sets
@@ -86,7 +87,9 @@ def test_prepared_files_have_messages_and_no_placeholders(tmp_path):
     said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     body = {"question_id": "x", "category": "qa", "messages": [*said, *said]}
     path.write_text(json.dumps(body))
-    assert list(read_questions(path)) == [Question("x", "qa", ["a", "a"])]
+    notes = Notes()
+    assert list(read_questions(path, notes)) == [Question("x", "qa", ["a", "a"])]
+    assert "left out 2 messages of other roles than user" in notes
     path.write_text(json.dumps({**body, "turns": [f"{PLACEHOLDER} USING SPECDEC_BENCH"]}))
     with pytest.raises(InputError, match="placeholder"):
         read_questions(path)
