@@ -83,8 +83,11 @@ def decode(
     )
     if talks:
         talk = Conversation.of(options)
-        replies = [reply.to_dict() for reply in converse(talk, screen, out)]
-        out.result(" ".join(talk.drafter.names) or None, replies=replies, **talk.facts)
+        replies = converse(talk, screen, out)
+        facts = {"replies": [reply.to_dict() for reply in replies], **talk.facts}
+        out.result(" ".join(talk.drafter.names) or None, **facts)
+        if not sys.stdin.isatty() and replies[-1].run.ended_by == "interrupt":
+            raise typer.Exit(EXIT_INTERRUPTED)
         return
     answers = answer(prompting.read(name, out), options)
     for each in answers:
@@ -217,6 +220,7 @@ def _answer_lines(talk: Conversation, lines: IO[str], screen: Screen, out: Outpu
             raise InputError(
                 f"a line must have at most {MAX_PROMPT_BYTES:,} characters", "Shorten it."
             )
+        line = line.removeprefix("\ufeff")  # a byte order mark, as from Windows
         if line.strip():
             talk.clear()
             replies.append(_reply_to_line(talk, line.rstrip("\r\n"), screen, out))

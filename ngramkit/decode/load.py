@@ -243,6 +243,12 @@ def _not_loaded(name: str, source: str, method: str | None, error: Exception) ->
     return InputError(f"cannot load {source}: {first_line(error)}", f"Check the model {name}.")
 
 
+def attention_of(model: Any) -> str | None:
+    """Return the name of the attention function that reads text."""
+    name: str | None = model.config.get_text_config()._attn_implementation
+    return name
+
+
 def digest_of(model: Any, **more: Any) -> str:
     """Return 32 hex digits of what decides a model's computation, and of `more`, JSON."""
     config = {
@@ -250,8 +256,7 @@ def digest_of(model: Any, **more: Any) -> str:
         for key, value in model.config.to_dict().items()
         if key not in ("_name_or_path", "transformers_version")
     }
-    attention = model.config._attn_implementation
-    decides = {"config": config, "attention": attention, **device_facts(model), **more}
+    decides = {"config": config, "attention": attention_of(model), **device_facts(model), **more}
     text = json.dumps(decides, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

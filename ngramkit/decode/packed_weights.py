@@ -184,7 +184,8 @@ def packed_weights_of(model: nn.Module) -> Iterator[None]:
 
 
 def _pack_again(model: nn.Module, layers: dict[nn.Linear, None]) -> None:
-    owners, alone = _count_owners(model), _reference_counts(nn.Linear(1, 1))
+    # On "meta" nothing is drawn from torch's generator, whose next numbers choose tokens.
+    owners, alone = _count_owners(model), _reference_counts(nn.Linear(1, 1, device="meta"))
     plain = [layer for layer in layers if type(layer) is nn.Linear]
     free = [
         layer

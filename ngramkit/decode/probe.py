@@ -26,7 +26,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from ngramkit.basics.cache import TextCache
 from ngramkit.decode.length_limits import LENGTH_BEFORE_SCALING, rope_limits, rotary_embeddings
-from ngramkit.decode.load import context_of, digest_of, software_facts
+from ngramkit.decode.load import attention_of, context_of, digest_of, software_facts
 from ngramkit.decode.masks import TreeMasks
 from ngramkit.decode.packed_weights import devices_of
 from ngramkit.decode.passes import model_passes
@@ -55,25 +55,26 @@ MIN_SHARE_OF_ROWS = 0.75  # share of rows; in 16 bits near ties between experts 
 Kind = type[TreeVerifier | BatchVerifier]
 
 
-# Whether a model's drafts fit, by the verifier's name.
-_PROBED: WeakKeyDictionary[Any, dict[str, bool]] = WeakKeyDictionary()
+# Whether a model's drafts fit, by the verifier and what a caller may change later.
+_PROBED: WeakKeyDictionary[Any, dict[tuple[Any, ...], bool]] = WeakKeyDictionary()
 
 
 def is_verifier_exact(model: Any, kind: Kind) -> bool:
     """Return whether drafts verified by `kind` get the model's own logits; probe it once."""
-    known, name = _PROBED.setdefault(model, {}), kind.__name__
-    if name not in known:
+    known = _PROBED.setdefault(model, {})
+    way = kind, attention_of(model), model.dtype, model.device
+    if way not in known:
         key = _record_name(model, kind)
         if key is not None and PROBE_CACHE.get(key) is not None:
-            known[name] = True
+            known[way] = True
             return True
-        known[name] = agrees_with_generate(model, kind)
-        is_kept = known[name] and key is not None and PROBE_CACHE.put(key, "fits\n")
+        known[way] = agrees_with_generate(model, kind)
+        is_kept = known[way] and key is not None and PROBE_CACHE.put(key, "fits\n")
         LOG.info(
-            "%s: probed %s, which %s; cached %s", model.config.model_type, name,
-            "fits" if known[name] else "does not fit", "on disk" if is_kept else "in this process",
+            "%s: probed %s, which %s; cached %s", model.config.model_type, kind.__name__,
+            "fits" if known[way] else "does not fit", "on disk" if is_kept else "in this process",
         )  # fmt: skip
-    return known[name]
+    return known[way]
 
 
 # The record on disk.

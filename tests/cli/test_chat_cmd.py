@@ -40,6 +40,32 @@ def test_a_pipe_is_one_prompt_a_line(decode):
     assert json.loads(alone.stdout.splitlines()[-1])["text"] == replies[1]["text"]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_prompt(decode):
+    marked, plain = (
+        json.loads(decode("--json", stdin=f"{mark}import os\n").stdout.splitlines()[-1])["replies"]
+        for mark in ("\ufeff", "")
+    )
+    assert marked[0]["prompt_tokens"] == plain[0]["prompt_tokens"]
+
+
+def test_ctrl_c_ends_a_pipe_with_its_exit_code(decode, monkeypatch):
+    from ngramkit.decode.conversation import Conversation
+
+    ask = Conversation.ask
+
+    def interrupted(talk, text, show):
+        def stop(piece, drafted):
+            raise KeyboardInterrupt
+
+        return ask(talk, text, stop if text == "import os" else show)
+
+    monkeypatch.setattr(Conversation, "ask", interrupted)
+    done = decode("--json", stdin="def main(\nimport os\nclass A\n")
+    assert done.exit_code == 130
+    replies = json.loads(done.stdout.splitlines()[-1])["replies"]
+    assert [each["ended_by"] for each in replies] == ["length", "interrupt"]
+
+
 def test_an_empty_pipe_is_said(decode):
     done = decode()
     assert done.exit_code == 2

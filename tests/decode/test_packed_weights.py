@@ -195,6 +195,17 @@ def test_a_layer_is_packed_again_when_nobody_holds_its_weight():
             assert not is_packed(model)
 
 
+def test_packing_again_draws_nothing_from_torch_s_generator():
+    """Sampled text depends on the generator."""
+    model = tiny_model("llama", **TIED)
+    pack_linears(model)
+    model.state_dict()
+    before = torch.get_rng_state()
+    with packed_weights_of(model):
+        assert not linears(model)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_decoding_leaves_the_weights_packed():
     model = LanguageModel("tiny", tiny_model("llama", **TIED), load_tokenizer("demo"))
     pack_linears(model.model)

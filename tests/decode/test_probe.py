@@ -9,6 +9,9 @@ import pytest
 import torch
 from scripted import NoisyOracle
 from tiny_models import ARCHITECTURES, ROWS_ONLY, tiny_model
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface
 
 import ngramkit
 from ngramkit.decode.probe import (
@@ -190,6 +193,25 @@ def test_a_model_that_was_patched_is_probed_anew(checkpoint, caplog):
     model.forward = lambda *args, attention_mask=None, **kwargs: forward(*args, **kwargs)
     assert choose_verify_mode(model) == "batch"
     assert "llama cannot verify a draft as a tree" in caplog.text
+
+
+def test_a_model_whose_attention_is_replaced_is_probed_anew():
+    """As by flash attention, which ignores a tree's mask."""
+
+    def causal(module, query, key, value, attention_mask, scaling=None, **_):
+        shared = {"scale": scaling, "enable_gqa": True}
+        seen = torch.ones(query.shape[2], key.shape[2]).tril(key.shape[2] - query.shape[2]).bool()
+        out = scaled_dot_product_attention(query, key, value, attn_mask=seen, **shared)
+        return out.transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register("causal-only", causal)
+    AttentionMaskInterface.register("causal-only", lambda *_, **__: None)
+    model = tiny_model("llama")
+    assert choose_verify_mode(model) == "tree"
+    model.set_attn_implementation("causal-only")
+    assert choose_verify_mode(model) == "batch"
+    model.set_attn_implementation("sdpa")
+    assert choose_verify_mode(model) == "tree"
 
 
 def test_a_model_that_takes_no_tree_is_probed_by_each_process(cache):
