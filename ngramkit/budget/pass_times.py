@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import InputError, UsageError, require_between
+from ngramkit.basics.machine import expand_home
 from ngramkit.budget.model_cost import ModelCost, free_tokens
 from ngramkit.budget.model_size import ModelSize
 from ngramkit.budget.profile import Pass, Profile
@@ -92,17 +94,16 @@ def cost_shown(times: PassTimes) -> float:
 
 def _parse_cost(text: str) -> float | dict[int, float] | Path:
     """Read "1.1", "1:57,9:109", or a path."""
-    if not Path(text).is_file():
-        with suppress(ValueError):
-            if ":" not in text:
-                return float(text)
-            pairs = [part.split(":", 1) for part in text.split(",")]
-            return {int(tokens): float(time) for tokens, time in pairs}
-    return Path(text)
+    with suppress(ValueError):
+        if ":" not in text:
+            return float(text)
+        pairs = [part.split(":", 1) for part in text.split(",")]
+        return {int(tokens): float(time) for tokens, time in pairs}
+    return expand_home(text)
 
 
 def _load_profile(path: Path) -> Profile:
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 (Path.is_file raises for a long name)
         raise InputError(
             f"no such profile: {path}",
             f"Give one of ngramkit pass-cost, or the cost of a pass of {REPORTED_SIZE} tokens.",

@@ -296,7 +296,7 @@ class BatchDrafter:
             self._judged.clear()
         made = self._draft_on_threads(sessions, jobs, cost)
         if keep is not None:
-            made = [keep(draft) for draft in made]
+            made = [keep(draft).first(sizes[i]) for i, draft in zip(wanted, made, strict=True)]
         if budgeted:
             sized = self.budget.cut_chains([draft.scores for draft in made])
             made = [draft.first(n) for draft, n in zip(made, sized, strict=True)]
@@ -355,7 +355,7 @@ class BatchDrafter:
         elif session.kept < session.request.size:
             session.request.rewind(workspace, session.kept)
             session.draft = None
-        elif len(written) and session.draft:
+        elif session.draft and 0 < len(written) <= len(session.draft) + 1:  # else not verified
             accepted = len(session.draft.accepted_nodes(written.tolist()))
             session.outcome = session.draft, accepted
             self._judge_draft(session, session.draft, accepted)

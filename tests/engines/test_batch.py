@@ -335,6 +335,15 @@ def test_accepted_tokens_are_counted_and_drafting_goes_on():
     assert "200 drafted, 147 accepted (73.5%), 3.94 tokens/step" in counts.line()
 
 
+def test_tokens_of_the_next_prompt_are_not_accepted():
+    drafter = drafter_over(Certain, min_probability=0.4)
+    answered = [1, *[0] * 127]
+    (draft,) = drafter.chain_batch([ids(answered)], [4])
+    drafter.chain_batch([ids([*answered, *draft.token_ids, *[0] * 28, 1])], [4])
+    assert (len(draft), drafter.statistics.requests) == (4, 1)
+    assert drafter.statistics.accepted_tokens == 0
+
+
 def test_budget_zero_and_empty_rows_are_not_drafted_for(makers):
     drafter = drafter_over(makers["plain"])
     drafts = drafter.draft_batch([ids([0, 1]), ids([]), ids([1, 2])], [0, 4, 4])

@@ -208,3 +208,22 @@ def test_drafts_of_a_checked_llama_obey_its_schema(llama):
     assert any(b"first" in draft for draft in refused[False])
     assert not refused[True]
     assert passes[True] < 0.5 * passes[False]
+
+
+@pytest.mark.parametrize(
+    ("config", "most"),
+    [(DraftConfig(), 8), (DraftConfig(tokens=4), 4), (DraftConfig(min_probability=0.1), 8)],
+)
+def test_a_long_forced_text_is_drafted_up_to_the_most_tokens(llama, config, most):
+    name = "a_name_of_more_tokens_than_a_draft"
+    drafter = Drafter(config, vocabulary=len(PIECES))
+    drafter.check(llama)
+    for _ in range(3):
+        llama.under(obj({name: TRUTH}))
+        _, refused = llama.write(b"Answer:", b'{"%s": true}' % name.encode(), drafter)
+        assert not refused
+        llama.under(obj({name: TRUTH}), b"{")
+        text = llama.tokenize(b"Answer:{")
+        llama.input_ids[: len(text)] = text
+        assert len(drafter(llama.input_ids[: len(text)])) <= most
+    assert drafter.statistics.accepted_tokens

@@ -303,7 +303,7 @@ def relative(times, tokens, context):
     return (times.times(tokens, 1, context) / times.times(np.ones(1))).tolist()
 
 
-def test_what_a_pass_costs(tmp_path):
+def test_what_a_pass_costs(tmp_path, monkeypatch):
     assert cost_shown(pass_times()) == pytest.approx((1 + 9 / 128) / (1 + 1 / 128))
     for cost in (1.0, 1.5, 4.0):
         times = pass_times(cost)
@@ -319,9 +319,13 @@ def test_what_a_pass_costs(tmp_path):
     assert cost_shown(times) == pytest.approx(2)
     read = np.array([1.0, 9.0, 33.0, 1.0]), np.array([0.0, 10.0, 0.0, 990.0])
     assert relative(times, *read) == pytest.approx([1, 2, 5, 2])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cost_shown(pass_times("~/profile.json")) == cost_shown(times)
     curve = pass_times({1: 50, 9: 100, 17: 110})
     assert cost_shown(curve) == pytest.approx(2)
     assert relative(curve, *read) == pytest.approx([1, 2, 2.6, 1])
+    long = ",".join(f"{tokens}:{50 + tokens}.25" for tokens in range(1, 80))  # no file's name
+    assert cost_shown(pass_times(long)) == pytest.approx(59.25 / 51.25)
     Profile("m", "cpu", "float32", passes[:2]).save(path)
     for cost, said in (
         (path, "must have two times"),
