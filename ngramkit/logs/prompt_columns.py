@@ -60,10 +60,9 @@ def read_columns(where: FilePlace, body: Mapping[str, Any]) -> Iterator[LoggedRe
     elif conversation is not None:
         body = {**body, conversation: parse_embedded(where, body[conversation], _is_messages)}
         messages = require_field(where, body, conversation, list)
-        model = body.get("model")
         found = conversation_requests(
             where, messages, tools=body.get("tools"), name=name, kind=kind,
-            model=model if isinstance(model, str) else "",
+            **_facts_of_row(where, body, body.get),
         )  # fmt: skip
         yield next(found, "no message of the assistant")
         yield from found
@@ -122,7 +121,7 @@ def _make_request(where: FilePlace, body: Any, get: Get, name: str, kind: str) -
     if isinstance(prompt, dict):
         prompt = prompt.get("messages")
     output: Any = parse_embedded(where, get("output"), _is_assistant_message)
-    run, model, time, turn = get("run"), get("model"), get("time"), get("turn")
+    turn = get("turn")
     if isinstance(prompt, list):
         ids = token_ids(prompt) if prompt else None
         prompt = read_messages(where, prompt, body.get("tools")) if ids is None else ids
@@ -141,12 +140,19 @@ def _make_request(where: FilePlace, body: Any, get: Get, name: str, kind: str) -
     return LoggedRequest(
         prompt, output, name, kind,
         references=tuple(filter(None, texts)),
-        time=None if time is None else _parse_field(where, "time", time, parse_time),
-        run="" if run is None else str(run),
         turn=0 if turn is None else _parse_field(where, "turn", turn, parse_integer) or 0,
-        model=model if isinstance(model, str) else "",
-        finished=not is_cut_off(body.get("finish_reason")),
+        **_facts_of_row(where, body, get),
     )  # fmt: skip
+
+
+def _facts_of_row(where: FilePlace, body: Any, get: Get) -> dict[str, Any]:
+    run, model, time = get("run"), get("model"), get("time")
+    return {
+        "time": None if time is None else _parse_field(where, "time", time, parse_time),
+        "run": "" if run is None else str(run),
+        "model": model if isinstance(model, str) else "",
+        "finished": not is_cut_off(body.get("finish_reason")),
+    }
 
 
 def _parse_field(where: FilePlace, field: str, value: Any, parse: Callable[[Any], Any]) -> Any:

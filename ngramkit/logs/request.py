@@ -231,21 +231,28 @@ def conversation_requests(
     kind: str = "all",
     run: str = "",
     model: str = "",
+    time: float | None = None,
+    finished: bool = True,
 ) -> Iterator[LoggedRequest | str]:
-    """Yield a request per message of the assistant; its prompt is all earlier messages."""
+    """Yield a request per message of the assistant; its prompt is all earlier messages.
+
+    `time`: of messages without their own. `finished`: whether the last answer was not cut off.
+    """
     conversation = ConversationReader(where, tools)
     turn = 0
-    for item in _require_list(messages):
+    for number, item in enumerate(_require_list(messages), 1):
         if isinstance(item, dict) and item.get("type") == "reasoning":
             where.count_unread("reasoning in separate items")
             continue
         written = assistant_text(where, item)
         if written:
             extra = item.get("extra")
-            time = parse_time(extra.get("timestamp")) if isinstance(extra, dict) else None
+            own = parse_time(extra.get("timestamp")) if isinstance(extra, dict) else None
             yield LoggedRequest(
                 conversation.messages(), written, name, kind,
-                time=time, run=run, turn=turn, model=model,
+                time=time if own is None else own,
+                run=run, turn=turn, model=model,
+                finished=finished or number < len(messages),
             )  # fmt: skip
             turn += 1
         elif written is not None:

@@ -268,6 +268,17 @@ def test_any_lines_by_the_names_of_their_columns(tmp_path):
         list(read_log(path, columns=columns, format="vllm"))
 
 
+def test_a_conversation_has_the_time_and_the_run_of_its_row(tmp_path):
+    path = tmp_path / "talks.jsonl"
+    said = [{"role": role, "content": role} for role in ("user", "assistant") * 2]
+    said[1]["extra"] = {"timestamp": 50}
+    row = {"time": 200, "run": 7, "model": "m", "finish_reason": "length", "messages": said}
+    path.write_text(json.dumps(row))
+    first, last = read_log(path)
+    assert (first.time, first.run, first.model, first.finished) == (50, "7", "m", True)
+    assert (last.time, last.run, last.model, last.finished) == (200, "7", "m", False)
+
+
 def test_requests_without_a_time_follow_the_one_before(tmp_path):
     requests, _ = read("openai/batch-input.jsonl", "openai/batch-output.jsonl")
     by_time = attrgetter("time")
