@@ -167,9 +167,20 @@ def _record_all(
     bench: Bench, folder: EvidenceFolder, choices: Sequence[DrafterChoice], reporter: Reporter
 ) -> Recording:
     result = Recording(folder.path, len(bench.questions))
-    kept = {
-        (each.about.question, each.about.drafter, each.about.turn) for each in folder.requests()
-    }  # once each: replays add contexts to them
+    kept: set[tuple[str, str, int]] = set()  # once each: replays add contexts to them
+    asked: dict[str, bytes] = {}  # the first prompt of each recorded question
+    for each in folder.requests():
+        kept.add((each.about.question, each.about.drafter, each.about.turn))
+        if each.about.turn == 0:
+            asked[each.about.question] = each.prompt.tobytes()
+    for question in bench.questions:
+        prompt = next(bench.conversation(question, [])).tobytes()
+        if asked.get(str(question.id), prompt) != prompt:
+            raise UsageError(
+                f"cannot add to {folder.path}: its question {question.id} has another text",
+                "Choose another out.",
+                option="out",
+            )
     done = {(question, drafter) for question, drafter, _ in kept}
     if bench.too_long:
         reporter.note(TOO_LONG.format(counted(bench.too_long, "question")))

@@ -248,6 +248,12 @@ def test_another_record_is_not_added_to(model, make, folder):
         record(model, make, folder, budget="auto")
 
 
+def test_another_question_with_a_recorded_id_is_refused(model, folder):
+    other = [QUESTIONS[0], Question("imports", "one", ["import re\n"])]
+    with pytest.raises(UsageError, match="its question imports has another text"):
+        ngramkit.record(other, model, out=folder, template="none", max_new_tokens=TOKENS)
+
+
 def test_another_model_is_refused(model, folder):
     recorded = RecordedEvidence.open(folder)
     with pytest.raises(UsageError, match="demo, got other"):
