@@ -153,6 +153,7 @@ def bench(
         "max_new_tokens": options.max_new_tokens,
         "stop": list(options.stop),
         "sampling": asdict(options.sampling),
+        **({} if options.verify is None else {"verify": options.verify}),
     }
     if not force:  # fail before building artifacts and loading the model
         known = {**settings, "budget": options.budget or "auto"}
@@ -169,6 +170,10 @@ def bench(
     baseline = label_among(baseline, [BASELINE_DRAFTER, *labels])
     builds = sorted({each for choice in choices for each in choice.builds})
     settings |= {"drafters": labels, "artifacts": builds}
+    if any(choice.past is not None for choice in choices):
+        past, history = sources.past, sources.past.history(prepared.tokenizer.record)
+        read = 0 if history is None else history.bytes
+        settings["history"] = {"tokens": past.tokens, "store": past.store, "bytes": read}
     if not force:
         require_begun_with(folder, settings)
     decoder, choices = prepared.decoder(choices)

@@ -211,17 +211,17 @@ def write_results(
 def near_ties(bench: Bench, runs: Runs, result: BenchResult) -> list[str]:
     from ngramkit.decode.compare import where_answers_part
 
-    questions = {str(question.id): question for question in bench.questions}
     found = []
-    for name in result.differing:
+    for index, question in enumerate(bench.questions):
+        name = str(question.id)
+        if name not in result.differing:
+            continue
         base, own = runs.found[BASELINE_DRAFTER, name], runs.found[result.drafter, name]
-        prompts = bench.conversation(questions[name], base.turns)
+        prompts, decoder = bench.conversation(question, base.turns), bench.decoder.numbered(index)
         for prompt, ours, theirs in zip(prompts, own.turns, base.turns, strict=False):
             if ours.token_ids != theirs.token_ids:
                 texts = [np.array(turn.token_ids, np.int32) for turn in (ours, theirs)]
-                if where_answers_part(
-                    bench.decoder, prompt, texts[0], texts[1], "no drafts"
-                ).near_tie:
+                if where_answers_part(decoder, prompt, *texts, "no drafts").near_tie:
                     found.append(name)
                 break
     return found

@@ -19,7 +19,7 @@ from ngramkit.drafters.ssd import Ssd
 from ngramkit.evaluate.bench_contest import Bench, Contestant, plan_of
 from ngramkit.evaluate.bench_figures import summarize
 from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER, RUNS_FILE, Runs, TurnRun, plan_difference
-from ngramkit.evaluate.bench_tables import write_results
+from ngramkit.evaluate.bench_tables import near_ties, write_results
 from ngramkit.evaluate.provenance import provenance_of
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.replay_loop import replay_drafter
@@ -231,6 +231,28 @@ def test_sampling_has_a_seed_per_question_and_the_same_text_for_all(model, conte
     sampled.run(runs)
     assert all(result.identical for result in summarize(runs, NAMES[1:]))
     assert not runs.found[BASELINE_DRAFTER, "1"].same_text(runs.found[BASELINE_DRAFTER, "2"])
+
+
+def test_a_near_tie_of_sampled_text_is_judged_by_its_questions_seed(
+    model, contest, folder, monkeypatch
+):
+    options = replace(contest.decoder.options, temperature=1.0, seed=7)
+    sampled = replace(contest.decoder, options=options)
+    bench = Bench(sampled, contest.contestants[1:], QUESTIONS[2:], PLAIN)
+    runs = Runs(folder, {})
+    bench.run(runs)
+    (turn,) = runs.found["ssd", "4"].turns
+    other = replace(turn, token_ids=[turn.token_ids[0] ^ 1, *turn.token_ids[1:]])
+    runs.found["ssd", "4"] = replace(runs.found["ssd", "4"], turns=[other])
+    seeds = []
+
+    def judge(decoder, *_):
+        seeds.append(decoder.options.sampling.seed)
+        return compare.Parting(0, "a", "b", "no drafts", near_tie=True)
+
+    monkeypatch.setattr(compare, "where_answers_part", judge)
+    assert near_ties(bench, runs, summarize(runs, NAMES[1:])[1]) == ["4"]
+    assert seeds == [7 + 1]
 
 
 def test_questions_longer_than_the_context_are_left_out(model, contest):

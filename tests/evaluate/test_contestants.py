@@ -114,6 +114,20 @@ def run(drafter, question, tokens, seconds, text):
     return QuestionRun(drafter, question, "x", [turn])
 
 
+def test_a_benchmark_of_other_passes_or_past_requests_is_not_continued(tmp_path):
+    few = {"drafters": "ssd", "max_new_tokens": 4, "out": tmp_path / "out"}
+    (tmp_path / "log.jsonl").write_text('{"prompt": "import os", "output": "import sys"}\n')
+    past = tmp_path / "past"
+    ngramkit.history_import(tmp_path / "log.jsonl", past, model="demo")
+    ngramkit.bench(embedded_questions(1), "demo", history=past, **few)
+    for other in {"verify": "chain"}, {"store": False}, {"history_tokens": 9}:
+        with pytest.raises(UsageError, match="benchmark: (verify|history) was"):
+            ngramkit.bench(embedded_questions(1), "demo", history=past, **few, **other)
+    ngramkit.history_import(tmp_path / "log.jsonl", past, model="demo")
+    with pytest.raises(UsageError, match="benchmark: history was"):
+        ngramkit.bench(embedded_questions(1), "demo", history=past, **few)
+
+
 def test_spec_bench_averages_rates_and_counts_anew():
     """speed.py by hand: rates 10 and 1 against (4 - 1) / 2 and (7 - 1) / 4."""
     base = [run("none", 1, 9, 2.0, "a b c d"), run("none", 2, 9, 4.0, "a b c d e f g")]
