@@ -76,6 +76,7 @@ class BenchResult(Result):
         self.near_ties = near_ties
         if len(near_ties) < len(self.differing):
             self.speedup = self.speedup_low = self.speedup_high = None
+            self.speedup_interval = "no interval: answers differ"
             self.spec_bench = {}
             for figures in self.by_category.values():
                 figures |= {"speedup": None, "speedup_low": None, "speedup_high": None}
@@ -88,8 +89,8 @@ class BenchResult(Result):
         return "; ".join([*differ, *["drafted nothing: its speed-up is noise"] * nothing])
 
 
-def shown_speedup(speedup: float | None) -> str:
-    return "n/a" if speedup is None else f"{speedup:.2f}"
+def shown_speedup(speedup: float | None, unit: str = "") -> str:
+    return "n/a" if speedup is None else f"{speedup:.2f}{unit}"
 
 
 def summarize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -163,7 +164,10 @@ def _table_by_category(drafters: Sequence[BenchResult]) -> list[tuple[str, ...]]
         rows.append(
             (
                 name,
-                *(f"{f['tokens_per_step']:.2f}, {shown_speedup(f['speedup'])}x" for f in figures),
+                *(
+                    f"{f['tokens_per_step']:.2f}, {shown_speedup(f['speedup'], 'x')}"
+                    for f in figures
+                ),
             )
         )
     return rows
@@ -199,7 +203,8 @@ def bench_pictures(results: Sequence[BenchResult], curves: Sequence[Replay]) -> 
     ]
     if len(names) > 1:
         speedups = {
-            r.drafter: [r.by_category[name]["speedup"] or 0.0 for name in names] for r in drafters
+            r.drafter: [r.by_category[name]["speedup"] or math.nan for name in names]
+            for r in drafters
         }
         intervals = {r.drafter: [r.interval_of(name) for name in names] for r in drafters}
         pictures.append(

@@ -89,19 +89,25 @@ class BenchResults(Summarized):
     def ratios(self, of: Literal["tokens/step", "tokens/s"] = "tokens/s") -> list[Ratio]:
         """Return each drafter over every later one, or all others over the baseline.
 
-        There are no intervals if one of two learns.
+        There are no intervals if one of two learns. Of tokens/s, drafters without a speed-up are
+        left out.
         """
         gain, cost = {
             "tokens/step": ("tokens", "passes"),
             "tokens/s": ("new_tokens", "seconds"),
         }[of]
-        columns, learns = [], []
-        for result in self.results:
-            if result.drafter != BASELINE_DRAFTER or self.baseline == BASELINE_DRAFTER:
-                runs = [run for run in self.runs if run.drafter == result.drafter]
-                gains, costs = ([getattr(run, figure) for run in runs] for figure in (gain, cost))
-                columns.append((result.drafter, gains, costs))
-                learns.append(result.learns)
+        compared = [
+            result
+            for result in self.results
+            if (result.drafter != BASELINE_DRAFTER or self.baseline == BASELINE_DRAFTER)
+            and (of == "tokens/step" or result.speedup is not None)
+        ]
+        columns = []
+        for result in compared:
+            runs = [run for run in self.runs if run.drafter == result.drafter]
+            gains, costs = ([getattr(run, figure) for run in runs] for figure in (gain, cost))
+            columns.append((result.drafter, gains, costs))
+        learns = [result.learns for result in compared]
         return ratios(columns, dependent=learns, baseline=self.baseline)
 
     def contents(self) -> Contents:
@@ -159,7 +165,7 @@ class BenchResults(Summarized):
         }
 
     def __repr__(self) -> str:
-        speedups = ", ".join(f"{r.drafter} {shown_speedup(r.speedup)}x" for r in self.results[1:])
+        speedups = ", ".join(f"{r.drafter} {shown_speedup(r.speedup, 'x')}" for r in self.results[1:])
         return f"<BenchResults of {self.plan['model']} in {self.folder}: {speedups}>"
 
 

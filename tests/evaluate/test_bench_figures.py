@@ -46,6 +46,14 @@ def test_differing_answers_are_named_and_rates_decide_the_speed_up(folder):
     assert base.tokens == 4
     assert (fast.speedup, fast.speedup_low, fast.speedup_high) == (2.0, None, None)
     assert (fast.identical, fast.differing) == (False, ["2"])
+    written = [run for run in runs.found.values() if run.question != 3]
+    results = BenchResults([base, fast], written, {"model": "m"}, folder, baseline="none")
+    assert [each.value for each in results.ratios()] == [2.0]
+    fast.drop_speedups_if_texts_differ([])
+    assert (fast.speedup, fast.speedup_interval) == (None, "no interval: answers differ")
+    assert results.ratios() == []  # it would be the speed-up
+    assert [each.value for each in results.ratios("tokens/step")] == [1.0]
+    assert repr(results).endswith(": fast n/a>")
 
 
 def test_the_spread_follows_the_questions():
