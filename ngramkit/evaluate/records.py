@@ -239,6 +239,11 @@ class Turn:
         for name in ("prompt", "answer"):
             object.__setattr__(self, name, token_ids_of(name, getattr(self, name)))
 
+    @property
+    def prompt_hash(self) -> int | None:
+        """The hash of the prompt; None for one without a text, which is at most a BOS."""
+        return hash(self.prompt.tobytes()) if len(self.prompt) > 1 else None
+
 
 @dataclass(frozen=True)
 class Record:
@@ -317,7 +322,9 @@ def units_of(records: Sequence[Record], *, dependent: bool = False) -> Units:
     known: dict[Any, int] = {}
     for number, record in enumerate(records):
         first = record.turns[0]
-        alike: list[Any] = [(record.category, record.name), first.prompt.tobytes()]
+        alike: list[Any] = [(record.category, record.name)]
+        if first.prompt_hash is not None:
+            alike.append(("prompt", first.prompt_hash))
         alike += [turn.place for turn in record.turns if turn.place in branches]
         alike += [] if first.after is None else [first.after]
         for key in alike:

@@ -74,7 +74,7 @@ class Replay:
     sources: list[str] = field(default_factory=list)  # artifacts with their builds, the history
     missing: str | None = None
     units: Units | None = None  # of the records; None: no intervals
-    _prompts: set[Any] = field(default_factory=set)  # first prompts so far, as bytes
+    _prompts: set[int] = field(default_factory=set)  # hashes of first prompts so far
 
     @property
     def incomplete(self) -> str | None:
@@ -119,9 +119,10 @@ class Replay:
         self.names.append(record.name if name is None else name)
         self.categories.append(record.category)
         self.runs.append(record.run)
-        prompt = record.turns[0].prompt.tobytes()
+        prompt = record.turns[0].prompt_hash
         self.asked_before.append(prompt in self._prompts)
-        self._prompts.add(prompt)
+        if prompt is not None:
+            self._prompts.add(prompt)
         self.by_record.append(tally)
 
     def rows(self) -> Iterator[dict[str, Any]]:

@@ -40,7 +40,7 @@ class Served:
 
 @dataclass
 class _Request:
-    record: Record  # its category is the request's kind
+    record: Record  # of this turn only; its category is the request's kind
     turn: Turn
     waits: bool  # it continues another
     next: list[int] = field(default_factory=list)  # numbers
@@ -134,7 +134,7 @@ def _in_order(records: Sequence[Record]) -> list[_Request]:
             before = by_place.get(turn.after)
         if before is not None:
             requests[before].next.append(number)
-        of_kind = replace(record, category=turn.kind) if turn.kind else record
-        requests.append(_Request(of_kind, turn, waits=before is not None))
+        alone = replace(record, category=turn.kind or record.category, turns=[turn])
+        requests.append(_Request(alone, turn, waits=before is not None))
         last[id(record)] = by_place[turn.place] = number
     return requests

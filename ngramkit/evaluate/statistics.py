@@ -106,6 +106,7 @@ def _bootstrap_interval(columns: npt.NDArray[np.float64], units: Units) -> Inter
     if units.dependent:
         return Interval(over=f"no interval: {DEPENDENT}")
     columns = units.summed(columns)
+    columns = columns[:, columns.any(0)]  # without units that took no pass
     count = columns.shape[1]
     if count < MIN_UNITS:
         return Interval(over=f"no interval: fewer than {MIN_UNITS} {units.name}")

@@ -101,6 +101,15 @@ def test_a_turn_waits_for_the_one_before():
     assert [len(call) for call in served(branches)[1].calls] == [1, 2]
 
 
+def test_only_a_repeated_prompt_was_asked_before():
+    turns = [Turn(ids(*range(n, n + 4)), ids(*range(n, n + 9)), place=n) for n in range(3)]
+    records = [Record("talk", "x", turns), Record("again", "x", [replace(turns[0], place=3)])]
+    (found,) = ngramkit.forecast(
+        records, model=load_tokenizer("demo").record, concurrency=1, artifacts=Sources()
+    )
+    assert found.replay.asked_before == [False, False, False, True]
+
+
 def test_requests_that_the_prefill_ends_take_no_pass():
     records = [record("a", (10,)), record("b", ()), record("c", (20, 21))]
     result, _ = served(records, concurrency=1)

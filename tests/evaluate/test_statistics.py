@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ngramkit.evaluate import statistics
-from ngramkit.evaluate.statistics import Units, ratio_with_interval, ratios
+from ngramkit.evaluate.statistics import Units, rate_interval, ratio_with_interval, ratios
 
 
 def naive(of, to):
@@ -66,6 +66,13 @@ def test_of_too_few_questions_there_is_no_interval():
     few = ratio_with_interval(("a", [3.0] * 4, [2.0] * 4), ("b", [1.0] * 4, [1.0] * 4))
     assert (few.value, few.low, few.high) == (1.5, None, None)
     assert "fewer than 5 questions" in str(few)
+
+
+def test_questions_without_a_pass_do_not_count():
+    some = rate_interval([6, 4, 5, 7, 9, 0, 0, 0], [3, 2, 1, 2, 3, 0, 0, 0])
+    assert some == rate_interval([6, 4, 5, 7, 9], [3, 2, 1, 2, 3])
+    assert some.over == "95 % over 5 questions"
+    assert "fewer" in rate_interval([6, 0, 0, 0, 0, 0], [3, 0, 0, 0, 0, 0]).over
 
 
 def test_rows_of_one_task_are_drawn_together():

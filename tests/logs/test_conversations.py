@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from ngramkit.corpus.chat import Message
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.evaluate.records import read_records, units_of
+from ngramkit.evaluate.records import Record, Turn, read_records, units_of
+from ngramkit.evaluate.replay_figures import Replay, Tally
 from ngramkit.logs.conversations import find_predecessors
 from ngramkit.logs.request import LoggedRequest
 
@@ -95,6 +97,16 @@ def test_unrelated_requests_are_one_record_each_however_they_are_stored(files, u
     found = units_of(records)
     assert found.name == units
     assert len(set(found.of or range(6))) == (6 if units == "conversations" else 1)
+
+
+@pytest.mark.parametrize("begin", [[], [1]])
+def test_requests_whose_prompts_the_log_lacks_are_not_one_task(begin):
+    records = [Record(str(i), "all", [Turn(np.array(begin), np.array([i]))]) for i in range(6)]
+    assert units_of(records).of is None
+    replay = Replay("context", 8)
+    for each in records:
+        replay.add(each, Tally())
+    assert not any(replay.asked_before)
 
 
 def test_a_conversation_is_one_record_whatever_comes_between(tmp_path):
