@@ -89,8 +89,8 @@ class BenchResults(Summarized):
     def ratios(self, of: Literal["tokens/step", "tokens/s"] = "tokens/s") -> list[Ratio]:
         """Return each drafter over every later one, or all others over the baseline.
 
-        There are no intervals if one of two learns. Of tokens/s, drafters without a speed-up are
-        left out.
+        There are no intervals if one of two learns. Drafters without a speed-up are in no ratio of
+        tokens/s.
         """
         gain, cost = {
             "tokens/step": ("tokens", "passes"),
@@ -165,7 +165,9 @@ class BenchResults(Summarized):
         }
 
     def __repr__(self) -> str:
-        speedups = ", ".join(f"{r.drafter} {shown_speedup(r.speedup, 'x')}" for r in self.results[1:])
+        speedups = ", ".join(
+            f"{r.drafter} {shown_speedup(r.speedup, 'x')}" for r in self.results[1:]
+        )
         return f"<BenchResults of {self.plan['model']} in {self.folder}: {speedups}>"
 
 

@@ -239,11 +239,6 @@ class Turn:
         for name in ("prompt", "answer"):
             object.__setattr__(self, name, token_ids_of(name, getattr(self, name)))
 
-    @property
-    def prompt_hash(self) -> int | None:
-        """The hash of the prompt; None for one without a text, which is at most a BOS."""
-        return hash(self.prompt.tobytes()) if len(self.prompt) > 1 else None
-
 
 @dataclass(frozen=True)
 class Record:
@@ -306,6 +301,12 @@ def read_records(
     return records, tokens.template
 
 
+def first_prompt_hash(record: Record) -> int | None:
+    """Return the hash of the first prompt; None for one without a text, which is at most a BOS."""
+    prompt = record.turns[0].prompt
+    return hash(prompt.tobytes()) if len(prompt) > 1 else None
+
+
 def units_of(records: Sequence[Record], *, dependent: bool = False) -> Units:
     """Return the independent units: tasks, or conversations if no task has two.
 
@@ -321,10 +322,9 @@ def units_of(records: Sequence[Record], *, dependent: bool = False) -> Units:
     branches = {record.turns[0].after for record in records} - {None}
     known: dict[Any, int] = {}
     for number, record in enumerate(records):
-        first = record.turns[0]
+        first, prompt = record.turns[0], first_prompt_hash(record)
         alike: list[Any] = [(record.category, record.name)]
-        if first.prompt_hash is not None:
-            alike.append(("prompt", first.prompt_hash))
+        alike += [] if prompt is None else [("prompt", prompt)]
         alike += [turn.place for turn in record.turns if turn.place in branches]
         alike += [] if first.after is None else [first.after]
         for key in alike:

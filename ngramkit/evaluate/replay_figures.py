@@ -13,7 +13,7 @@ import numpy as np
 
 from ngramkit.basics.html_tables import html_table
 from ngramkit.evaluate.recorded_evidence import Misses
-from ngramkit.evaluate.records import Record
+from ngramkit.evaluate.records import Record, first_prompt_hash
 from ngramkit.evaluate.statistics import Interval, Reliability, Units, rate_interval
 
 MAX_UNRECORDED_SHARE = 0.01  # of contexts that are not on record; with more it is incomplete
@@ -119,7 +119,7 @@ class Replay:
         self.names.append(record.name if name is None else name)
         self.categories.append(record.category)
         self.runs.append(record.run)
-        prompt = record.turns[0].prompt_hash
+        prompt = first_prompt_hash(record)
         self.asked_before.append(prompt in self._prompts)
         if prompt is not None:
             self._prompts.add(prompt)

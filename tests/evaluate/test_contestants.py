@@ -121,7 +121,7 @@ def test_a_benchmark_of_other_passes_or_past_requests_is_not_continued(tmp_path)
     ngramkit.history_import(tmp_path / "log.jsonl", past, model="demo")
     ngramkit.bench(embedded_questions(1), "demo", history=past, **few)
     for other in {"verify": "chain"}, {"store": False}, {"history_tokens": 9}:
-        with pytest.raises(UsageError, match="benchmark: (verify|history) was"):
+        with pytest.raises(UsageError, match=r"benchmark: (verify|history) was"):
             ngramkit.bench(embedded_questions(1), "demo", history=past, **few, **other)
     ngramkit.history_import(tmp_path / "log.jsonl", past, model="demo")
     with pytest.raises(UsageError, match="benchmark: history was"):
