@@ -171,8 +171,8 @@ def bench(
     builds = sorted({each for choice in choices for each in choice.builds})
     settings |= {"drafters": labels, "artifacts": builds}
     if any(choice.past is not None for choice in choices):
-        past, history = sources.past, sources.past.history(prepared.tokenizer.record)
-        read = 0 if history is None else history.bytes
+        past, found = sources.past, sources.past.history(prepared.tokenizer.record)
+        read = 0 if found is None else found.bytes
         settings["history"] = {"tokens": past.tokens, "store": past.store, "bytes": read}
     if not force:
         require_begun_with(folder, settings)

@@ -228,8 +228,8 @@ def near_ties(bench: Bench, runs: Runs, result: BenchResult) -> list[str]:
         prompts, decoder = bench.conversation(question, base.turns), bench.decoder.numbered(index)
         for prompt, ours, theirs in zip(prompts, own.turns, base.turns, strict=False):
             if ours.token_ids != theirs.token_ids:
-                texts = [np.array(turn.token_ids, np.int32) for turn in (ours, theirs)]
-                if where_answers_part(decoder, prompt, *texts, "no drafts").near_tie:
+                one, other = (np.array(turn.token_ids, np.int32) for turn in (ours, theirs))
+                if where_answers_part(decoder, prompt, one, other, "no drafts").near_tie:
                     found.append(name)
                 break
     return found
