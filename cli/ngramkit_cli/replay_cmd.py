@@ -83,7 +83,10 @@ Repeat = Annotated[
     int, typer.Option("--repeat", min=1, help="With --keep-state: ask every question N times.")
 ]
 DropLeaked = Annotated[
-    bool, typer.Option("--drop-leaked", help="Leave out answers that a datastore contains.")
+    bool,
+    typer.Option(
+        "--drop-leaked", help="Leave out answers that a datastore or the history contains."
+    ),
 ]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the results.")]
 Page = Annotated[

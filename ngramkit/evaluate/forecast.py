@@ -15,7 +15,7 @@ from ngramkit.basics.errors import InputError, UsageError, require_between
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import chosen_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
-from ngramkit.basics.progress import Reporter
+from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.budget.model_files import read_size
 from ngramkit.budget.pass_times import Cost, PassTimes, pass_times
 from ngramkit.choose import DrafterChoice, choose_from_sources
@@ -26,6 +26,7 @@ from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sour
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.config import DraftConfig
 from ngramkit.evaluate.forecast_results import Forecast, Forecasts, Recorded, Replayed, passes_share
+from ngramkit.evaluate.leakage import without_leaks
 from ngramkit.evaluate.records import Record, checked_limit
 from ngramkit.evaluate.replay_answers import count_references, distinct_budgets, read_answers
 from ngramkit.evaluate.replay_drafters import without_unusable_references
@@ -145,6 +146,9 @@ def forecast(
         raise UsageError(f"cannot forecast {choice.label}: {missing}", hint, option="history")
     if referring:
         records = without_unusable_references(records, choice, referring, reporter)
+    _, leakage = without_leaks(records, [choice], False, SILENT)
+    if leakage.note:
+        reporter.note(f"warning: {leakage.note}: they flatter the figures")
     results = []
     requests = sum(len(record.turns) for record in records)
     for most in budgets:
@@ -178,6 +182,7 @@ def _estimate_savings(served: Served, times: PassTimes, concurrency: int, budget
     chosen = counted_passes(served)
     batches = np.array(served.batches)
     written, drafted = np.array(served.written), np.array(served.drafted)
+    accepted = np.array(served.accepted)
     passes = np.repeat(np.arange(len(batches)), batches)  # of each step
     replay = Replay(f"{budget} nodes", budget)
     tallies: dict[int, Tally] = {}
@@ -206,6 +211,7 @@ def _estimate_savings(served: Served, times: PassTimes, concurrency: int, budget
         time_share=share * spent / plain,
         output_share=replay.total.tokens / int(written.sum()),
         drafted=int(drafted[chosen[passes]].sum()),
+        accepted=int(accepted[chosen[passes]].sum()),
         draft_us=float(np.array(served.draft_seconds)[chosen].sum()) / steps * 1e6,
         replay=replay,
     )

@@ -34,12 +34,9 @@ class Forecast:
     time_share: float
     output_share: float  # of the log's output tokens
     drafted: int  # tokens
+    accepted: int  # of these
     draft_us: float  # per request and pass, on this machine
     replay: Replay = field(repr=False)  # tallies by request, in the order in which they ended
-
-    @property
-    def accepted(self) -> int:
-        return self.replay.total.tokens - self.replay.total.passes
 
     @property
     def accepted_share(self) -> float:

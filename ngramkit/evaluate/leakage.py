@@ -1,4 +1,4 @@
-"""Leakage: answers that a datastore's corpus contains verbatim inflate its figures.
+"""Leakage: answers that a datastore or the history contains verbatim inflate the figures.
 
 An answer's n-grams of WINDOW_TOKENS tokens are searched; independent prose shares almost none.
 """
@@ -12,6 +12,7 @@ import numpy as np
 
 from ngramkit.basics.errors import InputError
 from ngramkit.basics.progress import Reporter
+from ngramkit.basics.terminal_text import counted
 from ngramkit.choose import DrafterChoice
 from ngramkit.drafters.base import TokenArray
 from ngramkit.evaluate.records import Record
@@ -43,32 +44,53 @@ def _is_leaked(record: Record, shards: Sequence[Array]) -> bool:
 
 @dataclass(frozen=True)
 class Leakage:
-    records: int  # replayed
+    """`leaked` of `of` records are in `places`, the sources of drafts."""
+
+    of: int
     leaked: int
     dropped: bool
+    places: str  # "a datastore's corpus", "the history" or both
+
+    @property
+    def records(self) -> int:
+        """The records that are replayed."""
+        return self.of - self.leaked * self.dropped
+
+    @property
+    def note(self) -> str | None:
+        """How many answers leaked, or None."""
+        if not self.leaked:
+            return None
+        return (
+            f"{self.leaked:,} of {counted(self.of, 'answer')} ({self.leaked / self.of:.1%}) "
+            f"occur verbatim in {self.places}"
+        )
 
 
 def without_leaks(
-    records: list[Record], choices: list[DrafterChoice], drop: bool, reporter: Reporter
+    records: list[Record], choices: Sequence[DrafterChoice], drop: bool, reporter: Reporter
 ) -> tuple[list[Record], Leakage]:
     """Report leaked records, and remove them if `drop`."""
     from ngramkit.kernels.suffix.search import shard_table
 
     datastores = {a.path: a for c in choices for a in c.artifacts.get("datastores", [])}
-    shards = [row for _, each in sorted(datastores.items()) for row in shard_table(each.shards)]
+    held = [shard for _, each in sorted(datastores.items()) for shard in each.shards]
+    # Drafters share one history.
+    past = next((c for c in choices if c.past is not None and c.past.path is not None), None)
+    if past is not None and past.past is not None:
+        held += past.past.open(past.tokenizer).shards.at_start
+    places = ["a datastore's corpus"] * bool(datastores) + ["the history"] * (past is not None)
+    shards = list(shard_table(held))
     flags = [_is_leaked(record, shards) for record in records]
-    count = sum(flags)
-    if count:
+    leakage = Leakage(len(records), sum(flags), drop, " or ".join(places))
+    if leakage.note:
         done = "left out" if drop else "they flatter the figures; drop_leaked leaves them out"
-        reporter.note(
-            f"warning: {count} of {len(records)} answers occur verbatim in a datastore's corpus "
-            f"({count / len(records):.1%}): {done}"
-        )
+        reporter.note(f"warning: {leakage.note}: {done}")
     if drop:
         records = [record for record, flag in zip(records, flags, strict=True) if not flag]
         if not records:
             raise InputError(
-                "cannot replay: a datastore contains every answer",
-                "Use other answers or another datastore.",
+                f"cannot replay: every answer occurs in {leakage.places}",
+                "Use other answers, or draft from other texts.",
             )
-    return records, Leakage(len(records), count, drop)
+    return records, leakage

@@ -135,10 +135,11 @@ def replay(
     `evidence`: a folder of `record` instead of answers; its top-k is the evidence, and `model`, if
     given, verifies missing contexts. `drafters`: as in `choose_drafter`. Sources: as in `decode`;
     `artifacts` may be {curve: artifacts}. `budgets`: draft nodes per pass. `chain`: drafts are one
-    path. `drop_leaked`: leave out answers that a datastore's corpus contains. `limit`: only the
-    first records. `baseline`: ratios divide by this one of the drafters. `out`: a new folder for
-    figures, tables and pictures, see evaluate.result_folder. `html`: a page with the first answers,
-    pass by pass, at the first of `budgets`. `force` replaces what an earlier replay wrote.
+    path. `drop_leaked`: leave out answers that a datastore's corpus or the history contains.
+    `limit`: only the first records. `baseline`: ratios divide by this one of the drafters. `out`: a
+    new folder for figures, tables and pictures, see evaluate.result_folder. `html`: a page with the
+    first answers, pass by pass, at the first of `budgets`. `force` replaces what an earlier replay
+    wrote.
 
     Raises UsageError for options that cannot work, InputError for files that cannot be read.
     """

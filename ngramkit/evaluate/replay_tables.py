@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,7 +111,9 @@ class Replays(Entries[Replay], Summarized):
 
     def _table(self) -> Table:
         title = "Tokens/step by draft nodes per pass"
-        return steps_by_budget(self.results, "tokens-per-step", title)
+        table = steps_by_budget(self.results, "tokens-per-step", title)
+        note = None if self.leakage.dropped else self.leakage.note
+        return replace(table, notes=[*table.notes, note]) if note else table
 
     def _repr_html_(self) -> str:
         return self._table().html()

@@ -36,6 +36,7 @@ class Served:
     request: list[int] = field(default_factory=list)  # number of each step's request
     written: list[int] = field(default_factory=list)  # tokens, likewise
     drafted: list[int] = field(default_factory=list)  # tokens, likewise
+    accepted: list[int] = field(default_factory=list)  # of these, likewise
 
 
 @dataclass
@@ -83,11 +84,12 @@ def simulate_server(
         result.batches.append(len(running))
         result.contexts.append(sum(each.size for each in running) / len(running))
         for each, draft in zip(running, drafts, strict=True):
-            written = len(accept_recorded(draft, each.text[each.size :])[1])
-            each.size += written
+            nodes, written = accept_recorded(draft, each.text[each.size :])
+            each.size += len(written)
             result.request.append(each.number)
-            result.written.append(written)
+            result.written.append(len(written))
             result.drafted.append(len(draft))
+            result.accepted.append(len(nodes))
             if not each.left:
                 result.ended.append(each.number)
                 reporter.advance(1)

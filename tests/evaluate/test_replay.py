@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from reporters import Notes
 
 import ngramkit
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError
@@ -229,6 +230,24 @@ def test_a_kept_state_follows_the_log_across_conversations(tmp_path, monkeypatch
         steps(log(tmp_path / "a.jsonl", *each), "ssd", keep_state=True) for each in (rows, later)
     ]
     assert found[0]["a"] > 1.5 * found[1]["a"]
+
+
+def test_answers_in_the_history_are_leaked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": "a = ", "output": LIKE[0] + LIKE[1]}, {"prompt": "b = ", "output": "1\n"}]
+    answers, past = log(tmp_path / "a.jsonl", *rows), tmp_path / "past"
+    ngramkit.history_import(answers, past, model="demo")
+    notes, options = Notes(), {"model": "demo", "artifacts": [], "history": past}
+    results = ngramkit.replay(answers, reporter=notes, **options)
+    said = "1 of 2 answers (50.0%) occur verbatim in a datastore's corpus or the history"
+    assert f"warning: {said}: they flatter the figures; drop_leaked leaves them out" in notes
+    assert "corpus or the history<" in results._repr_html_()
+    notes = Notes()
+    ngramkit.forecast(answers, reporter=notes, **options)
+    assert f"warning: {said}: they flatter the figures" in notes
+    rest = ngramkit.replay(answers, drop_leaked=True, **options)
+    assert (rest.leakage.records, rest.leakage.leaked) == (1, 1)
+    assert "verbatim" not in rest._repr_html_()
 
 
 def test_a_replay_refuses_what_makes_no_sense(answers):

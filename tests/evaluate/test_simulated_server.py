@@ -81,6 +81,7 @@ def test_requests_run_beside_each_other_in_their_order():
     assert result.batches == [2, 2, 1, 1]
     assert result.drafted == [2] * 6  # after the end, too: who serves does not know it
     assert result.written == [3, 3, 2, 2, 3, 2]
+    assert result.accepted == [2] * 6  # the model adds no token after an end
     assert result.ended == [0, 1, 2]
     assert counted_passes(result).tolist() == [True, True, False, False]
     assert sum(result.draft_seconds) == pytest.approx(4e-3)
