@@ -73,6 +73,7 @@ class Encoding(NamedTuple):
     fingerprint: str
     vocabulary: int
     ending: int | None
+    encode_special_tokens: bool  # a setting that tokenizers does not serialize
 
 
 class Marking(NamedTuple):
@@ -103,7 +104,13 @@ def encode_parts(
     text = np.frombuffer(tokenizer.backend.to_str().encode(), np.uint8)
     stages.writer.write(TOKENIZER, {"json": text}, **{SCRATCH: record.fingerprint})
     file = str(Path(stages.folder) / TOKENIZER)
-    encoding = Encoding(file, record.fingerprint, record.vocabulary, ending)
+    encoding = Encoding(
+        file,
+        record.fingerprint,
+        record.vocabulary,
+        ending,
+        tokenizer.backend.encode_special_tokens,
+    )
     if isinstance(corpus, Deduplicated):
         deduplicator, marking = corpus.deduplicator(), _marking_of(corpus, stages)
         parts = list(_split_corpus(corpus.corpus, None, stages))
@@ -242,7 +249,9 @@ def encode_part(
     """Write a part's arrays, collected on disk to bound memory."""
     for place in part.corpus.places:
         require_shared(place)
-    encoder = _cached_encoder(encoding.tokenizer, encoding.fingerprint)
+    encoder = _cached_encoder(
+        encoding.tokenizer, encoding.fingerprint, encoding.encode_special_tokens
+    )
     selection = replace(part.corpus.selection, limit=part.limit)
     corpus = replace(part.corpus, selection=selection)
     documents = corpus.documents(Position(first=part.first, number=part.first))
@@ -310,13 +319,15 @@ def _map_file(file: IO[bytes], dtype: np.dtype[Any]) -> Array:
 
 
 @lru_cache(maxsize=2)
-def _cached_encoder(tokenizer: str, fingerprint: str) -> Encoder:
+def _cached_encoder(tokenizer: str, fingerprint: str, encode_special_tokens: bool) -> Encoder:
     """Cache by `fingerprint` too: builds may share a file name."""
     from tokenizers import Tokenizer
 
     use_cores(1)
     text = open_arrays(require_shared(Path(tokenizer)))["json"]
-    return ComparedEncoder(Tokenizer.from_str(text.tobytes().decode()), SILENT)
+    backend = Tokenizer.from_str(text.tobytes().decode())
+    backend.encode_special_tokens = encode_special_tokens
+    return ComparedEncoder(backend, SILENT)
 
 
 @lru_cache(maxsize=2)

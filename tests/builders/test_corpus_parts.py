@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,10 +11,12 @@ import pytest
 from elsewhere import Elsewhere, contents
 
 from ngramkit.basics.errors import InputError
+from ngramkit.basics.models import embedded_model
 from ngramkit.builders import corpus_parts
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import parquet_tables
 from ngramkit.corpus.open import open_corpus
+from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.artifact import verify_checksums_and_values
 
 LICENSES = ["mit", "apache-2.0", None]
@@ -39,6 +42,19 @@ def test_tokens_have_the_same_bytes(texts, tmp_path, options, shard_tokens, mixe
     there = tokenize(corpus, "demo", tmp_path / "there", **made)
     assert contents(there.path) == contents(here.path)
     assert list(verify_checksums_and_values(there))
+
+
+def test_special_tokens_in_texts_are_split_alike(tmp_path):
+    shutil.copytree(embedded_model(), tmp_path / "model")
+    config = json.loads((tmp_path / "model/tokenizer_config.json").read_text())
+    config["split_special_tokens"] = True
+    (tmp_path / "model/tokenizer_config.json").write_text(json.dumps(config))
+    model = load_tokenizer(tmp_path / "model")
+    texts = [f"a {model.eos_token} b", "c"]
+    here = tokenize(iter(texts), model, tmp_path / "here")
+    there = tokenize(iter(texts), model, tmp_path / "there", executor=Elsewhere())
+    assert model.record.eos not in next(here.documents())[:-1]
+    assert contents(there.path) == contents(here.path)
 
 
 @pytest.mark.parametrize("options", CORPORA, ids=str)
