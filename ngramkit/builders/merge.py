@@ -42,10 +42,11 @@ from ngramkit.builders.tasks import (
     write_file,
 )
 from ngramkit.builders.tokens import parse_memory
+from ngramkit.corpus.naming import single_corpora, whole_corpus
 from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
-from ngramkit.formats.manifest import read_manifest
+from ngramkit.formats.manifest import build_id, read_manifest
 from ngramkit.formats.resumable_writer import ArtifactWriter, Build
 from ngramkit.formats.safetensors import Array, WrongFileError, open_arrays, sha256_of
 from ngramkit.remote.fetch import fetch_artifact
@@ -82,6 +83,8 @@ def merge(
     memory = parse_memory(memory)
     _require_mergeable(parts, memory)
     require_out(out, force=force)
+    for corpus in _corpora_in_several(parts):
+        reporter.note(f"{corpus} is in several of the artifacts, so its text counts repeatedly")
     plan = {"kind": parts[0].kind, "merged": [part.manifest.build for part in parts]}
     with open_executor(executor, ray_address, reporter=reporter) as runner:
 
@@ -136,6 +139,21 @@ def _require_mergeable(parts: Sequence[Artifact], memory: int | None) -> None:
             "Leave it out.",
             option="memory",
         )
+
+
+def _corpora_in_several(parts: Sequence[Artifact]) -> list[str]:
+    """Return the ids of corpora, known by their content, that several parts were built from."""
+    held = Counter[str]()
+    ids: dict[str, str] = {}
+    for part in parts:
+        found = {
+            build_id({**whole_corpus(corpus), "pruned": None}): str(corpus.get("id"))
+            for corpus in single_corpora(part.manifest.corpus)
+            if not corpus.keys().isdisjoint(("sha256", "listing", "revision"))
+        }
+        held.update(found.keys())
+        ids |= found
+    return [ids[key] for key, count in held.items() if count > 1]
 
 
 def _merged_corpus(parts: Sequence[Artifact]) -> dict[str, Any]:
@@ -205,9 +223,9 @@ def _merge_frozen_tables(
     first = tables[0]
     wanted = FrozenParameters(
         first.leader_len,
-        max(table.parameter("leaders") for table in tables),
+        max(_limit(table, "leaders") for table in tables),
         first.follower_len,
-        max(table.parameter("followers") for table in tables),
+        max(_limit(table, "followers") for table in tables),
     )
     memory = max(memory or DEFAULT_TASK_MEMORY, frozen.MIN_MEMORY)
     most = max(memory // row_bytes(first.tokenizer.vocabulary, wanted.length), 1)
@@ -241,6 +259,11 @@ def _merge_frozen_tables(
     limits = {"leaders": wanted.leaders, "followers": wanted.followers}
     counts = {name: len(arrays[name]) for name in limits}
     return {**first.manifest.parameters, **limits}, counts
+
+
+def _limit(table: FrozenTable, name: str) -> int:
+    """Return how many rows a table was allowed; an imported one was not limited."""
+    return frozen.MAX_ROWS if "format" in table.manifest.corpus else table.parameter(name)
 
 
 def add_leaders(

@@ -12,6 +12,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import merge
+from ngramkit.builders.prune_by_worth import prune_artifact
 from ngramkit.formats.artifact import verify_checksums_and_values
 
 draw = np.random.default_rng(0)
@@ -81,6 +82,25 @@ def test_merging_again_is_up_to_date_and_the_same_bytes(tmp_path, token_store):
     first = merge(parts, tmp_path / "c").manifest
     assert merge(parts, tmp_path / "c").manifest == first
     assert merge(parts, tmp_path / "d").manifest.files == first.files
+
+
+@pytest.mark.parametrize("build", [build_datastore, build_frozen])
+def test_text_in_several_parts_is_reported(tmp_path, token_store, build):
+    origins = [{"id": "x", "sha256": "1"}, {"id": "y", "sha256": "2"}, {}]
+    stores = (token_store(c, 6, corpus=o) for c, o in zip(CORPORA, origins, strict=True))
+    a, b, c = (build(store, tmp_path / name) for store, name in zip(stores, "abc", strict=True))
+    notes = []
+    reporter = Reporter()
+    reporter.note = notes.append
+    both = merge([a, b], tmp_path / "both", reporter=reporter)
+    merge([both, c], tmp_path / "all", reporter=reporter)
+    assert not notes
+    merge([both, a], tmp_path / "again", reporter=reporter)
+    pruned = prune_artifact(b, tmp_path / "pruned", b.manifest.bytes + (1 << 20))
+    merge([pruned, b], tmp_path / "other", reporter=reporter)
+    assert notes == [
+        f"{corpus} is in several of the artifacts, so its text counts repeatedly" for corpus in "xy"
+    ]
 
 
 def test_what_cannot_be_merged_is_refused(tmp_path, token_store):

@@ -148,6 +148,20 @@ def test_a_merge_does_not_count_the_tokens_of_an_imported_cache(tmp_path, word_t
     assert list(verify_checksums_and_values(merged))
 
 
+def test_a_merge_keeps_everything_of_imported_caches(tmp_path, word_tokenizer):
+    tables = []
+    for number, (leader, followers) in enumerate([(1, [2]), (2, [3, 4]), (3, [4])]):
+        file = tmp_path / str(number)
+        write_cache(file, [ngrams(*((leader, follower, 1) for follower in followers))])
+        tables.append(import_cache(file, word_tokenizer, tmp_path / f"table-{number}"))
+    one, two, three = tables
+    both = merge([one, two], tmp_path / "both")
+    merged = merge([both, three], tmp_path / "all")
+    assert merged.leaders.tolist() == [[1], [2], [3]]
+    assert merged.followers.tolist() == [[2], [3], [4], [4]]
+    assert list(verify_checksums_and_values(merged))
+
+
 def test_ids_of_another_tokenizer_are_refused(tmp_path, word_tokenizer):
     write_cache(tmp_path / "c", [ngrams((1, 2, 300, 4))])
     with pytest.raises(InputError, match="300"):
