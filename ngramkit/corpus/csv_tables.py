@@ -45,11 +45,8 @@ def read_separated(
     require_unique([maker.column], header, path)
 
     def row() -> Row:
-        values, where = next(table), table.where
-        if len(values) != len(header):
-            raise BadRecordError(table.wrong_width(values), "Mend it, or drop it.")
-        record = dict(zip(header, values, strict=True))
-        require_text(record[maker.column], where)
+        record = dict(zip(header, next(table), strict=True))
+        require_text(record[maker.column], table.where)
         return maker.row(record)
 
     while True:
@@ -114,19 +111,15 @@ class _Table:
             except csv.Error as error:
                 return self._first_line_of_row(f"{self.where}: {error}")
             joined = self._rows.line_num - before > 1
-            if joined and self.width and self._has_stray_quote(row):
-                return self._first_line_of_row(self.wrong_width(row))
+            wrong = self.width and (len(row) != self.width or (joined and self._joins_rows()))
+            if row and wrong:
+                values, columns = counted(len(row), "value"), counted(self.width, "column")
+                return self._first_line_of_row(f"{self.where} has {values} for {columns}")
             if row:
                 return row
 
-    def wrong_width(self, row: Sequence[str]) -> str:
-        values, columns = counted(len(row), "value"), counted(self.width, "column")
-        return f"{self.where} has {values} for {columns}"
-
-    def _has_stray_quote(self, row: Sequence[str]) -> bool:
-        """Return whether the quote that joined the row's lines is text."""
-        if len(row) != self.width:
-            return True
+    def _joins_rows(self) -> bool:
+        """Return whether each line of the current row is one, so that its quote is text."""
         between = self.width - 1
         lines = bytes(self._span).splitlines() if self._separator == "\t" else []
         return between > 0 and bool(lines) and all(each.count(b"\t") == between for each in lines)
@@ -142,7 +135,8 @@ class _Table:
         self._rows = self._reader()
         if self._separator == "\t" and line.count(b"\t") == self.width - 1:
             return line.removesuffix(b"\r").decode("utf-8", "surrogateescape").split("\t")
-        raise BadRecordError(problem, "Mend its quotes, or drop it.")
+        quotes = "its quotes" if b'"' in line else "it"
+        raise BadRecordError(problem, f"Mend {quotes}, or drop it.")
 
 
 def _first_bytes(file: IO[bytes], most: int) -> list[bytes]:

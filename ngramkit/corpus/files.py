@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -38,6 +38,7 @@ DESCRIPTIONS = ("dataset_infos.json", "dataset_dict.json")  # of datasets
 DESCRIPTIONS_OF_SAVED = ("dataset_info.json", "state.json")  # both are in a saved dataset
 # Reasons for skipping files of folders and globs.
 HIDDEN, OTHER_KINDS, ABOUT = "hidden", "of kinds that are not read", "about the dataset"
+UNREADABLE = "unreadable"  # of folders
 SEEKABLE = (".parquet", ".arrow")  # formats that are read by seeking
 PLAIN = (".txt", ".md", ".py")  # files without columns
 INSPECTED_FILES = 3  # files of a kind that are inspected at a URL
@@ -81,9 +82,12 @@ def describes_dataset(path: Path) -> bool:
     return path.name in DESCRIPTIONS
 
 
-def walk_files(folder: Path) -> Iterator[Path]:
-    """Yield every file and link below a folder, without following links."""
-    for parent, folders, names in os.walk(folder):
+def walk_files(folder: Path, onerror: Callable[[OSError], object] | None = None) -> Iterator[Path]:
+    """Yield every file and link below a folder, without following links.
+
+    `onerror` gets the error of each folder that cannot be read.
+    """
+    for parent, folders, names in os.walk(folder, onerror=onerror):
         yield from (Path(parent, name) for name in names)
         yield from (link for name in folders if (link := Path(parent, name)).is_symlink())
 
@@ -187,7 +191,11 @@ def require_columns(paths: Sequence[Path], reading: ReaderOptions, name: str) ->
 
 
 def note_left_out(where: str, left_out: Counter[str], reporter: Reporter) -> None:
-    counts = [f"{counted(count, 'file')} ({what})" for what, count in left_out.items() if count]
+    counts = [
+        f"{counted(count, 'folder' if what == UNREADABLE else 'file')} ({what})"
+        for what, count in left_out.items()
+        if count
+    ]
     if counts:
         reporter.note(f"skipped in {where}: {', '.join(counts)}")
 

@@ -24,6 +24,7 @@ from ngramkit.corpus.files import (
     HIDDEN,
     OTHER_KINDS,
     TABLES,
+    UNREADABLE,
     FileSource,
     describes_dataset,
     has_readable_suffix,
@@ -164,7 +165,10 @@ def _glob_files(path: Path, left_out: Counter[str]) -> Iterator[Path]:
 
 def _readable_files_in(folder: Path, left_out: Counter[str]) -> list[Path]:
     """Return readable files outside artifacts and builds."""
-    below = list(walk_files(folder))
+    errors: list[OSError] = []
+    below = list(walk_files(folder, errors.append))
+    unreadable = (Path(str(error.filename)).relative_to(folder) for error in errors)
+    left_out[UNREADABLE] = sum(not is_hidden(path) for path in unreadable)
     built = {path.parent for path in below if _shows_a_build(path)}
     files = []
     for path in below:

@@ -18,7 +18,14 @@ from ngramkit.corpus.csv_tables import read_separated
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.json_records import is_document
 from ngramkit.corpus.parquet_tables import read_parquet
-from ngramkit.corpus.rows import ReaderOptions, make_or_skip, parse_record, record_rows
+from ngramkit.corpus.rows import (
+    ReaderOptions,
+    is_conversation,
+    make_or_skip,
+    parse_record,
+    record_rows,
+)
+from ngramkit.corpus.turns import BadTurnError, role_of
 from ngramkit.corpus.unpacking import WIDE, non_blank_lines, read_whole
 
 SESSION_RECORDS = 20  # inspected to recognise a session of an agent
@@ -74,11 +81,21 @@ def _decode_text(path: Path, raw: bytes, encoding: str) -> str:
 def read_json_records(
     path: Path, file: IO[bytes], reading: ReaderOptions, *, usually_document: bool = False
 ) -> Iterator[Row]:
-    """Yield a row per line of JSON lines or record of a JSON document."""
-    head = file.read(JSON_HEAD_BYTES)
-    if _is_document(path, head, usually_document):
+    """Yield a row per line of JSON lines or record of a JSON document.
+
+    A document that is a list of turns, with roles of ROLES, is one conversation.
+    """
+    begun, head = _first_lines(path, file, reading.max_document)
+    if len(begun) < 2 and usually_document:
+        is_whole = True
+    else:
+        is_whole = is_document(*begun) if begun else head.lstrip().startswith(b"[")
+    if is_whole:
         raw = read_whole(file, reading.max_whole, str(path), head)
-        return _json_rows(_list_records(parse_record(raw, str(path)), str(path)), reading)
+        body = parse_record(raw, str(path))
+        if reading.column is None and _has_known_roles(body):
+            body = [body]
+        return _json_rows(_list_records(body, str(path)), reading)
 
     def records() -> Iterator[tuple[str, Any]]:
         for number, line in non_blank_lines(file, reading.max_document, str(path), head=head):
@@ -96,15 +113,28 @@ def _json_rows(records: Iterator[tuple[str, Any]], reading: ReaderOptions) -> It
     return make(chain(begun, records), reading)
 
 
-def _is_document(path: Path, head: bytes, usually: bool) -> bool:
-    begun = [
-        line for _, line in islice(non_blank_lines(io.BytesIO(head), JSON_HEAD_BYTES, str(path)), 3)
-    ]
-    if begun and len(head) == JSON_HEAD_BYTES:  # the last line may be incomplete
-        begun.pop()
-    if len(begun) < 2 and usually:
-        return True
-    return is_document(*begun[:2]) if begun else head.lstrip().startswith(b"[")
+def _first_lines(path: Path, file: IO[bytes], most: int) -> tuple[list[bytes], bytes]:
+    """Return up to two complete non-blank lines, and the bytes read: about `most` if these end.
+
+    One line or none: there are no more, or they are longer than `most`.
+    """
+    head, size = b"", JSON_HEAD_BYTES
+    while True:
+        head += file.read(size - len(head))
+        lines = non_blank_lines(io.BytesIO(head), len(head), str(path))
+        begun = [line for _, line in islice(lines, 3)]
+        if begun and len(head) == size:  # the last line may be incomplete
+            begun.pop()
+        if len(begun) > 1 or len(head) < size or size > most:
+            return begun[:2], head
+        size *= 2
+
+
+def _has_known_roles(body: Any) -> bool:
+    try:
+        return is_conversation(body) and all(map(role_of, body))
+    except BadTurnError:
+        return False
 
 
 def _list_records(body: Any, where: str) -> Iterator[tuple[str, Any]]:

@@ -37,7 +37,10 @@ class ReaderOptions:
     copies: Copies | None = field(default=None, compare=False)  # of answers, in several files
 
     def record(self) -> dict[str, Any]:
-        given = {"column": self.column, "join_turns": self.join_turns, "skip_bad": self.skip_bad}
+        given: dict[str, Any] = {"column": self.column, "join_turns": self.join_turns}
+        given["skip_bad"] = self.skip_bad
+        if self.skip_bad and self.max_document != MAX_DOCUMENT:  # decides where open quotes end
+            given["max_document"] = self.max_document
         return {name: value for name, value in given.items() if value not in (None, False)}
 
 
@@ -173,7 +176,7 @@ def look_ahead(
     columns, place, size = Columns(), "", 0
     for where, record in records:
         begun.append((where, record))
-        if isinstance(record, str) or _is_conversation(record):
+        if isinstance(record, str) or is_conversation(record):
             return begun, RowMaker("", join_turns=reading.join_turns)
         if isinstance(record, Mapping):
             columns.add(record)
@@ -188,7 +191,7 @@ def look_ahead(
     return begun, None
 
 
-def _is_conversation(record: Any) -> bool:
+def is_conversation(record: Any) -> bool:
     return isinstance(record, list) and bool(record) and all(map(is_turn, record))
 
 
@@ -220,7 +223,7 @@ def read_row(where: str, maker: RowMaker, record: Any) -> Row:
     try:
         if isinstance(record, str) and not maker.column:
             return Row((record,))
-        if not maker.column and _is_conversation(record):
+        if not maker.column and is_conversation(record):
             return maker.row_of(record)
         if isinstance(record, Mapping):
             return maker.row(record)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
 import socket
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -108,6 +110,16 @@ def test_json_is_lines_or_one_document_by_its_content(tmp_path, name):
     assert texts(path, skip_bad=True) == ["b", "c"]
 
 
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.json.gz"])
+@pytest.mark.parametrize("turns", [False, True])
+def test_json_lines_after_a_long_one_are_read(tmp_path, name, turns):
+    long = "x" * (3 << 20)
+    records = [[{"role": "user", "content": t}] if turns else {"text": t} for t in (long, "b")]
+    raw = lines(records)
+    (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    assert texts(tmp_path / name, skip_bad=True) == [long, "b"]
+
+
 def test_json_of_one_long_line_or_after_blank_lines_is_read(tmp_path):
     path, long = tmp_path / "a.jsonl", "x" * (1 << 20)
     path.write_text(json.dumps([{"text": long}, {"text": "b"}]))
@@ -185,6 +197,23 @@ def test_pipes_sockets_and_links_of_a_folder_are_counted(tmp_path, monkeypatch):
     assert "2 files (pipes, sockets or devices)" in notes
 
 
+def test_folders_that_cannot_be_read_are_counted(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("a")
+    for name in ("b", ".hidden"):
+        (tmp_path / name).mkdir()
+    listed = os.scandir
+
+    def scandir(path):  # tests may run as root, who can read any folder
+        if Path(path).name in ("b", ".hidden"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    notes = Notes()
+    assert texts(tmp_path, reporter=notes) == ["a"]
+    assert "1 folder (unreadable)" in notes
+
+
 def test_a_dataset_in_a_folder_is_read_without_what_describes_it(tmp_path):
     (tmp_path / "a.arrow").write_bytes(KINDS["stream.arrow"])
     for name in ("dataset_info.json", "state.json", "dataset_infos.json", "dataset_dict.json"):
@@ -241,6 +270,19 @@ def test_a_conversation_may_be_the_record_itself(tmp_path):
     assert texts(tmp_path / "a.json") == ["Hi.", "Hello!"]
     (joined,) = open_corpus([CHAT], join_turns=True).documents()
     assert joined.text == "Hi.\n\nHello!"
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_a_document_may_be_one_conversation(tmp_path, name):
+    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}
+    (tmp_path / name).write_text(json.dumps([*ASKED, call]))
+    asked, answer, called = texts(tmp_path / name)
+    assert (asked, answer) == ("Hi.", "Hello!")
+    assert '"name": "f"' in called
+    assert texts(tmp_path / name, join_turns=True) == [f"Hi.\n\nHello!\n\n{called}"]
+    assert texts(tmp_path / name, column="content") == ["Hi.", "Hello!", ""]
+    (tmp_path / name).write_text('[{"from": "a@b.c", "content": "c", "text": "t"}]')
+    assert texts(tmp_path / name) == ["t"]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "arrow", "held"])
@@ -456,6 +498,21 @@ def test_a_line_of_a_tsv_that_has_all_values_is_a_row(tmp_path):
     (tmp_path / "a.tsv").write_text(STRAY)
     read = ['"Start', "middle", 'end"', '"a" b', 'q "r"', "two\nlines", '"open']
     assert texts(tmp_path / "a.tsv") == read
+
+
+def test_a_line_of_a_tsv_with_a_separator_in_quotes_is_a_row(tmp_path):
+    (tmp_path / "a.tsv").write_text('a\tb\ttext\n"1\t2"\tx\n3\t4\t"y\tz"\n5\t6\n')
+    corpus = open_corpus(tmp_path / "a.tsv", skip_bad=True)
+    assert [document.text for document in corpus.documents()] == ["x", "y\tz"]
+    assert "line 4 has 2 values for 3 columns" in corpus.skipped.first
+
+
+def test_the_size_that_ends_an_open_quote_is_recorded(tmp_path):
+    (tmp_path / "a.csv").write_text('text\n"a\n' + "l\n" * 50 + '"\nb\n')
+    whole, cut = (open_corpus(tmp_path / "a.csv", skip_bad=True, max_document=n) for n in (99, 200))
+    assert len(texts(tmp_path / "a.csv", skip_bad=True, max_document=99)) == 51
+    assert len(texts(tmp_path / "a.csv", skip_bad=True, max_document=200)) == 2
+    assert whole.record() != cut.record()
 
 
 def test_an_open_quote_costs_one_record(tmp_path):
