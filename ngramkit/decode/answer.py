@@ -15,7 +15,7 @@ from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.choose import DrafterChoice
 from ngramkit.corpus.chat import Message
-from ngramkit.decode.options import DecodeOptions, Show
+from ngramkit.decode.options import COMPARED, DecodeOptions, Show
 from ngramkit.decode.pending import load_decoder, open_pending_model
 from ngramkit.decode.prompts import (
     chat_ids,
@@ -28,6 +28,7 @@ from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.text import TextStream
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
+from ngramkit.drafters.spec import require_not_made
 
 if TYPE_CHECKING:
     from ngramkit.decode.base import Verifier
@@ -55,7 +56,8 @@ class Answer:
     def compared(self) -> Answer:
         """Return the answer with a Comparison to decoding without drafts.
 
-        Raises UsageError if a SpeCache was used, or if a history remembers the answer.
+        Raises UsageError if a SpeCache was used, or if a history or a drafter object remembers the
+        answer.
         """
         if self.run.cache is not None:
             raise UsageError(
@@ -237,6 +239,7 @@ def _compare_prompt(
             "Decode with compare=True.",
             option="compare",
         )
+    require_not_made(decoder.options.drafter, COMPARED)
     make = functools.partial(choice.load, forgetful=True)
     return compare(decoder, prompt, make, plain=plain_model(decoder))
 

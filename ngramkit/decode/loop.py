@@ -57,7 +57,6 @@ class Run:
         self._written: list[int] = []
         self._passed_on = 0  # written tokens that the drafter has
         self._drafts: Callable[[int], DraftTree] = drafter.draft  # checked once ids are known
-        self._vocabulary = 0  # size of the logits
         self._accepted_per_pass: list[int] = []
         self._nodes_per_pass: list[int] = []
         self._declined = 0
@@ -75,8 +74,7 @@ class Run:
             self.clock.work = work_clock(logits.device.type)
         else:  # the number of threads may change
             self.clock.work = time.perf_counter
-        self._vocabulary = logits.shape[-1]
-        self._drafts = drafts_of(self._drafter, self._vocabulary)
+        self._drafts = drafts_of(self._drafter, logits.shape[-1])
         self._path = AcceptedPath(DraftTree.empty())
         self._choose = self._choose_from_logits(logits, int(prompt[-1]), DraftTree.empty())
         self.clock.lap("prefill")
@@ -119,8 +117,7 @@ class Run:
         if self._asked:
             self._pass_on()
             asked = budget if auto is None else auto.nodes_to_draft(budget, length)
-            # An artifact's tokenizer may have ids that the model does not have.
-            tree = self._drafts(asked).below(self._vocabulary)
+            tree = self._drafts(asked)
         if self._fit is not None:
             tree = self._fit(tree, self._request.budget)
         if auto is not None:

@@ -20,7 +20,7 @@ from ngramkit.decode.specache.options import SpeCache, cache_of, require_no_draf
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.references import require_references
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
-from ngramkit.drafters.spec import MAX_BUDGET, DrafterSpec
+from ngramkit.drafters.spec import MAX_BUDGET, DrafterSpec, require_not_made
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -35,6 +35,7 @@ TRANSFORMERS_WAYS: dict[str, dict[str, Any]] = {
     "generate-lookup": {"prompt_lookup_num_tokens": 10},  # as in its documentation
 }
 
+COMPARED = "a comparison needs drafters that do not know the answer"
 VERIFY_MODES = ("tree", "batch", "chain")
 
 Show = Callable[[str, bool], None]  # a piece of text, and whether it was drafted
@@ -96,7 +97,7 @@ class DecodeOptions:
     seed: int = 0
     """The seed of sampling; the text is the same with and without drafts."""
     compare: bool = False
-    """Also decode without drafts, and report the speed-up."""
+    """Also decode without drafts, and report the speed-up. `drafter` must be no object then."""
     device: str = "auto"
     """"cpu", "cuda" or "cuda:N"; "auto" takes CUDA if there is one."""
     dtype: str = "auto"
@@ -164,6 +165,8 @@ class DecodeOptions:
             )
 
     def _check_drafter(self) -> None:
+        if self.compare:
+            require_not_made(self.drafter, COMPARED)
         given: Any = () if self.drafter is None else self.drafter  # `generate` takes one per row
         for each in given if isinstance(given, list | tuple) else [given]:
             spec = DrafterSpec.parse(each)

@@ -61,12 +61,13 @@ def require_drafter(given: Any, *, or_maker: bool = False, name: str = "drafter"
 
 
 def drafts_of(drafter: Drafter, vocabulary: int = ANY_VOCABULARY) -> Callable[[int], DraftTree]:
-    """Return a checked `drafter.draft`, whose trees have the dtypes of DraftTree.
+    """Return a checked `drafter.draft`: ids below `vocabulary`, the dtypes of DraftTree.
 
-    It raises UsageError for a malformed tree.
+    It raises UsageError for another drafter's malformed tree. Ids that an artifact's tokenizer has
+    and the model has not are left out.
     """
     if type(drafter).__module__.startswith("ngramkit."):
-        return drafter.draft
+        return lambda budget: drafter.draft(budget).below(vocabulary)
 
     def draft(budget: int) -> DraftTree:
         tree = drafter.draft(budget)

@@ -95,6 +95,16 @@ def _is_made(drafter: Any) -> bool:
     return hasattr(drafter, "draft") and not isinstance(drafter, type)
 
 
+def require_not_made(drafter: Any, why: str) -> None:
+    """Raise UsageError for a drafter object: it may have learnt from the request before."""
+    if _is_made(drafter):
+        raise UsageError(
+            f"drafter must be a name or a class, got one {type(drafter).__name__}",
+            f"Give its class, or a function that makes one: {why}.",
+            option="drafter",
+        )
+
+
 def split_budget(text: str) -> tuple[str, int | Literal["auto"]]:
     """Split a drafter's name and options from its `budget`: nodes, "auto", or 0 for none.
 

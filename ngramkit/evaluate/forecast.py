@@ -23,7 +23,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, drafter_entry
 from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
-from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.drafters.spec import DrafterSpec, require_not_made
 from ngramkit.engines.config import DraftConfig
 from ngramkit.evaluate.forecast_results import Forecast, Forecasts, Recorded, Replayed, passes_share
 from ngramkit.evaluate.leakage import without_leaks
@@ -97,12 +97,7 @@ def forecast(
     most_chars = NEWEST_CHARS if most_chars is None else most_chars
     require_between("newest", most_chars, 1)
     budgets, limit = distinct_budgets(budgets, 64), checked_limit(limit)
-    if hasattr(drafter, "draft") and not isinstance(drafter, type):
-        raise UsageError(
-            f"drafter must be a name or a class, got one {type(drafter).__name__}",
-            "Give its class, or a function that makes one: each request has its own.",
-            option="drafter",
-        )
+    require_not_made(drafter, "each request has its own")
     asked = DrafterSpec.parse(drafter)
     if asked.needs_evidence:
         raise UsageError(

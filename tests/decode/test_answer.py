@@ -88,6 +88,17 @@ def test_a_comparison_does_not_know_the_answer(model, tmp_path):
         kept.compared()
 
 
+def test_a_drafter_object_is_not_compared(model):
+    """It may have learnt the answer."""
+    options = {"model": model, "max_new_tokens": 8}
+    with pytest.raises(UsageError, match="must be a name or a class, got one Context"):
+        ngramkit.decode("def f(", drafter=Context(), compare=True, **options)
+    answer = ngramkit.decode("def f(", drafter=Context(), **options)
+    with pytest.raises(UsageError, match="must be a name or a class, got one Context"):
+        answer.compared()
+    assert ngramkit.decode("def f(", drafter=lambda: Context(), **options).compared().comparison
+
+
 def test_what_makes_no_sense_is_told_before_the_model_is_loaded():
     with pytest.raises(UsageError, match="resst"):
         ngramkit.decode("x", "no/such-model", drafter="resst")

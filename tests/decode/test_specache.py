@@ -305,6 +305,19 @@ def test_a_drafters_guess_stands_in_for_the_speculative_token(monkeypatch):
     assert [row[1] for row in rows if len(row) == 2] == right[1:]
 
 
+def test_a_guess_that_the_model_does_not_have_is_left_out(monkeypatch):
+    """As from an artifact whose tokenizer has more ids than the model."""
+    monkeypatch.setattr(Knows, "__module__", "ngramkit.drafters")
+    model, prompt = tiny_model("llama"), prompt_of(40)
+    options = SpeCache(bits=2, group=8, top_k=1000, residual=0, speculative="drafter")
+    right, _ = written(model, prompt, options, 10)
+    foreign = Knows([model.config.vocab_size] * 12)
+    tokens, _ = written(
+        model, prompt, options, 10, drafter=Guesses(foreign, model.config.vocab_size)
+    )
+    assert tokens == right
+
+
 def test_the_model_attends_as_before_when_it_is_over():
     model = tiny_model("llama")
     before = model.config._attn_implementation
