@@ -30,7 +30,8 @@ class Departures:
             self._batch.expect_ends()
         if not self._batch.grows or not self._batch.reports_ends:
             return []
-        gone = sorted(self._seen.keys() - running.keys())
+        # Another request may have the name of one that has ended.
+        gone = sorted(name for name, each in self._seen.items() if running.get(name) is not each)
         ended = [name for name in gone if self._has_ended(self._seen[name])]
         found = [(name, self._seen.pop(name)) for name in ended]
         self._seen.update(running)

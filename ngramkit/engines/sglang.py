@@ -96,19 +96,17 @@ class NgramCorpus:
             except ArtifactError as error:
                 LOG.error("%s; nothing is drafted", one_line(error))
                 self._nodes = 0
-        self._requests = {request.rid: request for request in requests}
+        before, self._requests = self._requests, {request.rid: request for request in requests}
         if self._references.tokens > MAX_RUNNING_TEXT_TOKENS // 2:  # SGLang may not report all ends
             self._references.keep(self._requests)
         for name, request in self._requests.items():
-            if name in self._references or not self._is_on(name):
-                continue
-            given, written = _custom_params(request).get(REFERENCE_KEY), _templates(request)
-            if given is not None or written:
+            # A client may use an id again.
+            if before.get(name) is not request and self._is_on(name):
                 self._references.read(
                     name,
-                    given,
+                    _custom_params(request).get(REFERENCE_KEY),
                     text_encoder(getattr(request, "tokenizer", None)),
-                    templates=written or None,
+                    templates=_templates(request) or None,
                     tenant=self._tenant(request) or "",
                 )
         for name, request in self._departures.ended(self._requests):
@@ -154,6 +152,7 @@ class NgramCorpus:
 
     def reset(self) -> None:
         self._texts.clear()
+        self._requests = {}
         self._references.keep(())
         self._batch.sessions.clear()
 

@@ -324,6 +324,24 @@ def test_finished_requests_join_the_history(monkeypatch, tmp_path):
     assert held(path) == [([1, 4, 2, 3], 0), ([1, 4, 2, 6], 0)]
 
 
+def test_a_client_may_use_an_id_again(monkeypatch, tmp_path):
+    """An idle server has no decode batch that lacks the first request before the next one's."""
+    path = growing(monkeypatch, tmp_path)
+    corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
+    monkeypatch.setenv(CONFIG_VARIABLE, f'{{"vocabulary": {VOCABULARY}}}')
+    forgetful = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
+    for i, (reference, drafted) in enumerate((([5, 4, 3], 4), ([5, 1, 3], 1), (None, 0))):
+        request = Req("session", [9, i, 8], custom={"ngramkit_reference": reference})
+        request.output_ids.append(5)
+        assert decode(forgetful, request) == [drafted]
+        request.output_ids.append(drafted)
+        decode(corpus, request)
+        request.finished_reason = object()
+    decode(corpus, Req("other", [9, 9, 9]))
+    corpus.history.flush()
+    assert held(path) == [([5, 0], 0), ([5, 1], 0), ([5, 4], 0)]
+
+
 def test_requests_that_do_not_tell_have_finished_when_they_are_gone(monkeypatch, tmp_path):
     path = growing(monkeypatch, tmp_path)
     corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
