@@ -136,6 +136,9 @@ def commit(request: Request, kind: str, id: str, revision: str) -> None:
     for line in request.body.splitlines():
         item = json.loads(line)
         value = item["value"]
+        if value.get("parentCommit", parent) != parent:
+            request.error(412, "", "A commit has happened since. Please refresh and try again.")
+            return
         if item["key"] == "file":
             files[value["path"]] = base64.b64decode(value["content"])
         elif item["key"] == "lfsFile":

@@ -125,6 +125,7 @@ def push(
         remote = Repository.at(name, kind, revision)
         there = remote.find()
         is_private = private if there is None else _is_private_as_required(there, path, private)
+        head = None if there is None else str(there.info().sha)
         files = {} if there is None else there.files()
         if there == remote and not (create_pr or force):
             _require_same_kind(remote, files, path, artifact.kind)
@@ -168,7 +169,7 @@ def push(
             reporter.note(f"{name} is public: everybody can download it")
         commit, pull_request = str(remote.info().sha), None
         if send or stale:
-            commit, pull_request = remote.commit(send, stale, reporter, create_pr=create_pr)
+            commit, pull_request = remote.commit(send, stale, head, reporter, create_pr=create_pr)
         if squash:
             commit = remote.squash()
         if tag:

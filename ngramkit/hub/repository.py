@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.errors import ArtifactError, NetworkError, UsageError
+from ngramkit.basics.errors import ArtifactError, InputError, NetworkError, UsageError
 from ngramkit.basics.progress import Reporter
 from ngramkit.formats.manifest import MANIFEST_FILE, read_manifest
 from ngramkit.formats.outputs import ARTIFACT, CARD, CODE
@@ -107,10 +108,20 @@ class Repository:
         return f"{self.api.endpoint}/{folder}{self.name}{commit and f'/tree/{commit}'}"
 
     def commit(
-        self, send: Sequence[Upload], stale: Sequence[str], reporter: Reporter, *, create_pr: bool
+        self,
+        send: Sequence[Upload],
+        stale: Sequence[str],
+        head: str | None,
+        reporter: Reporter,
+        *,
+        create_pr: bool,
     ) -> tuple[str, str | None]:
-        """Upload `send` and remove `stale` in one commit; return its id and any pull request."""
+        """Upload `send` and remove `stale` in one commit; return its id and any pull request.
+
+        Raises InputError if the repository had a commit after `head`.
+        """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+        from huggingface_hub.errors import HfHubHTTPError
 
         where = {**self._where, "create_pr": create_pr}
         reporter.stage(f"uploading {self.name}", sum(upload.bytes for upload in send), "bytes")
@@ -125,7 +136,16 @@ class Repository:
         operations = [*additions, *(CommitOperationDelete(path) for path in stale)]
         named = ", ".join(upload.name for upload in send[:3]) + (", ..." if len(send) > 3 else "")
         message = f"Upload {named}" if send else "Remove files"
-        done = self.api.create_commit(self.name, operations, commit_message=message, **where)
+        where = {**where, "commit_message": message, "parent_commit": head}
+        try:
+            done = self.api.create_commit(self.name, operations, **where)
+        except HfHubHTTPError as error:
+            if error.response.status_code != HTTPStatus.PRECONDITION_FAILED:
+                raise
+            raise InputError(
+                f"cannot push to {self.name}: somebody else wrote to it at the same time",
+                "Run the same command again.",
+            ) from error
         return done.oid, done.pr_url
 
     def squash(self) -> str:

@@ -12,6 +12,7 @@ from hub_datasets import add
 from hub_standin import TOKEN, Fault
 
 from ngramkit.formats.opening import verify_artifact
+from ngramkit.hub.repository import Repository
 
 
 def sent(hub, since=0):
@@ -43,6 +44,28 @@ def test_a_pushed_artifact_can_be_pulled(hub, shared, tmp_path, artifacts):
         assert (tmp_path / "back" / name).read_bytes() == (path / name).read_bytes()
     [ours] = [entry for entry in found.json["found"] if entry["id"] == "acme/our-data"]
     assert ours["kind"] == "datastore"
+
+
+def test_a_push_at_the_same_time_is_noticed(hub, shared, tmp_path, artifacts, monkeypatch):
+    line = ["push", artifacts["datastore"], "acme/our-data"]
+    [first] = shared(line)
+    assert first.code == 0, first.err
+    repository = hub.repositories["dataset", "acme/our-data"]
+    del (changed := dict(repository.commits[repository.refs["main"]]))["README.md"]
+    repository.commit(changed)
+    create = Repository.create
+
+    def of_another(self, **options):
+        create(self, **options)
+        repository.commit({**changed, "shard-00000.safetensors": b"another artifact's"})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Repository, "create", of_another)
+        [pushed] = shared(line)
+    assert pushed.code == 3
+    assert "cannot push to acme/our-data: somebody else wrote to it at the same time" in pushed.err
+    again, pulled = shared(line, ["pull", "acme/our-data", "--out", tmp_path / "back"])
+    assert (again.code, pulled.code) == (0, 0)
 
 
 def test_the_card(hub, shared, artifacts):
