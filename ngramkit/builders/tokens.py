@@ -477,9 +477,9 @@ class ShardCutter:
         offsets = np.zeros(len(lengths) + 1, np.uint64)
         np.cumsum(lengths, out=offsets[1:])
         self._write(self._name, self._gathered, {"documents": offsets})
-        self._shard += 1  # saved documents of earlier shards no longer count
         self._gathered, self._room = [], self._shard_tokens
         self._kept = self._files = 0
+        self._shard += 1  # last: an interrupt must not save the documents for the next shard
         self._last_kept = time.monotonic()
 
     def _write(

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 from ngramkit.basics.errors import ArtifactError, InputError
-from ngramkit.basics.limits import LIMITS
 from ngramkit.basics.machine import Lock
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import counted
-from ngramkit.basics.untrusted import not_linked, parse_json, read_plain
+from ngramkit.basics.untrusted import not_linked, open_stream, parse_json
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import artifact_card
 from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, build_id, read_manifest
@@ -57,16 +56,17 @@ def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:
 
 def _entries_of_same_build(partial: Path, build: str) -> Iterator[dict[str, Any]]:
     try:
-        lines = read_plain(partial / PROGRESS, LIMITS.json_bytes).splitlines()
-    except (OSError, ArtifactError):
+        opened = open_stream(partial / PROGRESS)
+    except (OSError, InputError):
         return
-    for line in lines:
-        try:
-            entry = parse_json(line, PROGRESS)
-        except InputError:  # torn by a kill
-            continue
-        if isinstance(entry, dict) and entry.get("build") == build and "name" in entry:
-            yield entry
+    with opened as lines:
+        for line in lines:
+            try:
+                entry = parse_json(line, PROGRESS)
+            except InputError:  # torn by a kill
+                continue
+            if isinstance(entry, dict) and entry.get("build") == build and "name" in entry:
+                yield entry
 
 
 class ArtifactWriter:

@@ -8,7 +8,10 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections import Counter
+from contextlib import suppress
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -20,7 +23,7 @@ from ngramkit.builders import tokens as builder
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import encoding
-from ngramkit.corpus.document import Document
+from ngramkit.corpus.document import Document, Position
 from ngramkit.corpus.encoding import EncodedBatch
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
@@ -28,6 +31,7 @@ from ngramkit.formats.artifact import verify_checksums_and_values
 from ngramkit.formats.card import artifact_card
 from ngramkit.formats.outputs import PROGRESS
 from ngramkit.formats.resumable_writer import ArtifactWriter
+from ngramkit.formats.safetensors import open_arrays
 
 TEXTS = [f"def f{n}(x):\n    return x + {n}\n" * (n % 5) for n in range(60)]  # some are empty
 LICENSES = ["MIT", "Apache-2.0", "GPL-3.0"]
@@ -111,6 +115,47 @@ def test_bytes_do_not_depend_on_batches(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(encoding, "BATCH_CHARACTERS", 50)
     monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 3)
     assert digests(first) == digests(tokenize(corpus, "demo", tmp_path / "two", shard_tokens=200))
+
+
+def test_an_interrupt_at_any_line_loses_and_doubles_nothing(tmp_path):
+    lengths = [3, 4, 2, 5, 1]
+    documents = [Document("", (), "", Position(kept=n + 1)) for n in range(len(lengths))]
+    batches = [
+        EncodedBatch([document], np.full(length, n, np.uint16), np.array([length]))
+        for n, (document, length) in enumerate(zip(documents, lengths, strict=True))
+    ]
+
+    def cut(name, interrupt):
+        """Return the tokens of all shards. Raise KeyboardInterrupt at the line `interrupt`."""
+        lines = iter(range(interrupt + 1))
+
+        def trace(frame, event, _):
+            if frame.f_code.co_filename != builder.__file__:
+                return None
+            if event == "line" and next(lines, None) == interrupt:
+                raise KeyboardInterrupt
+            return trace
+
+        with ArtifactWriter(tmp_path / name, "tokens", {"kind": name}) as writer:
+            cutter = builder.ShardCutter(writer, np.uint16, 5, positions=True)
+            left = batches[cutter.position.kept :]
+            before = sys.gettrace()
+            sys.settrace(trace)
+            try:
+                cutter.cut(left)
+            finally:
+                sys.settrace(before)
+            files = sorted(writer.partial.glob("shard-*"))
+            return [open_arrays(file)["tokens"].tolist() for file in files]
+
+    whole = cut("whole", 10_000)
+    assert [*chain(*whole)] == [n for n, length in enumerate(lengths) for _ in range(length)]
+    for line in range(10_000):
+        with suppress(KeyboardInterrupt):
+            assert cut(str(line), line) == whole
+            break
+        assert cut(str(line), 10_000) == whole
+    assert line > 50
 
 
 class KilledError(Exception):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ngramkit.basics.errors import UsageError
+from ngramkit.basics.limits import LIMITS
 from ngramkit.formats.evidence import EvidenceFolder
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import read_manifest
@@ -65,6 +67,18 @@ def test_a_stopped_build_resumes_to_the_same_bytes(tmp_path, undisturbed, stop):
     build(path, written=written)
     assert written == list(range(stop, 3))
     assert contents(path) == undisturbed
+
+
+def test_a_build_of_many_facts_resumes(tmp_path):
+    """The facts of thousands of parts may be larger than any other file of JSON."""
+    plan, array = {"kind": "tokens"}, np.zeros(1, np.uint8)
+    fact = "x" * (LIMITS.json_bytes // 2)
+    with suppress(KilledError), ArtifactWriter(tmp_path / "a", "tokens", plan) as writer:
+        for number in range(2):
+            writer.write(f"part-{number:05d}.safetensors", {"a": array}, fact=fact)
+        raise KilledError
+    with ArtifactWriter(tmp_path / "a", "tokens", plan) as writer:
+        assert writer.finished("part-00001.safetensors") == {"fact": fact}
 
 
 def test_a_shard_damaged_while_nobody_looked_is_written_again(tmp_path, undisturbed):
