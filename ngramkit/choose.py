@@ -9,7 +9,7 @@ download and no long work; otherwise an error names the command.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -396,8 +396,10 @@ def _compute_table_if_quick(
     load_model: LoadModel | None,
 ) -> Artifact:
     """Read a table off the model, or raise ArtifactError(missing) if that takes long."""
-    source = Path(resolve_model(tokenizer.id))
-    weights = sum(file.stat().st_size for file in source.glob("*.safetensors"))
+    weights = 0
+    with suppress(NgramkitError):  # the tokenizer's name need not be a model's
+        source = Path(resolve_model(tokenizer.id))
+        weights = sum(file.stat().st_size for file in source.glob("*.safetensors"))
     if load_model is None or not 0 < weights * tokenizer.vocabulary <= MAX_MODEL_WORK.get(kind, 0):
         raise ArtifactError(missing, f"Run: {command_to_build(kind, tokenizer.id)}")
     reporter.note(f"{missing}: computing one from the model")

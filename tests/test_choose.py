@@ -152,6 +152,12 @@ def test_no_command_names_a_folder_without_a_model(here):
     assert caught.value.hint == "Run: ngramkit model-bigram MODEL"
 
 
+@pytest.mark.parametrize("name", ["my-own", "./gone", "artifacts/a/b"])
+def test_a_table_of_a_tokenizer_whose_name_is_no_model_s_is_missing(here, name):
+    with pytest.raises(ArtifactError, match=f"no model-bigram for {name} under artifacts/"):
+        chosen("ngrammys", replace(MINE, id=name))
+
+
 def test_a_hint_about_an_automatic_place_can_be_followed(here):
     here("tokens", "mine", BIG)
     taken = Path("artifacts/automatic/made-up-mine-datastore")
