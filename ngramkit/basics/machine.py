@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +21,7 @@ from ngramkit.basics.errors import UsageError
 
 MEMINFO = Path("/proc/meminfo")
 STAT = Path("/proc/stat")
+CGROUP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
@@ -35,9 +38,21 @@ def free_memory() -> int:
     except OSError:
         match = None
     if match:
-        return int(match[1]) << 10
+        return min([int(match[1]) << 10, *_memory_left_by_groups()])
     # Not Linux: only the total is known.
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _memory_left_by_groups() -> Iterator[int]:
+    """Yield the bytes that each control group with a limit leaves: a container's, a job's."""
+    listed = CGROUP.read_text() if CGROUP.is_file() else ""
+    own = re.search(r"^0::/(.*)", listed, re.MULTILINE)
+    group = GROUPS / (own[1] if own else "")
+    for folder in (group, *group.parents):
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            limit, used = (int((folder / f"memory.{n}").read_text()) for n in ("max", "current"))
+            cached = re.search(r"^inactive_file (\d+)", (folder / "memory.stat").read_text(), re.M)
+            yield max(limit - used + int(cached[1] if cached else 0), 0)
 
 
 def cores() -> int:
