@@ -35,6 +35,7 @@ from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.untrusted import open_plain
 from ngramkit.builders.frozen import narrow_counts
+from ngramkit.builders.merge import mark_changes
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.exchange.ngrams import Ngrams, longest_order, ngrams_of
 from ngramkit.formats.artifact import Artifact, token_dtype
@@ -144,7 +145,7 @@ def import_cache(
     }
 
     def write(writer: ArtifactWriter) -> None:
-        arrays = _table_of_cache(cache, chosen, token_dtype(tokenizer.record.vocabulary))
+        arrays = _table_of_cache(path, cache, chosen, token_dtype(tokenizer.record.vocabulary))
         sizes = np.diff(arrays["follower_offsets"].astype(np.int64))
         writer.write(TABLE, arrays)
         writer.commit(
@@ -197,8 +198,9 @@ def _require_one_order(path: Path, orders: Sequence[int], order: int | None) -> 
 
 
 def _table_of_cache(
-    cache: NgramCache, order: int, dtype: np.dtype[np.uint16 | np.uint32]
+    path: Path, cache: NgramCache, order: int, dtype: np.dtype[np.uint16 | np.uint32]
 ) -> dict[str, Array]:
+    """Return a frozen table's arrays. Raises InputError for an ngram or a next token twice."""
     wanted = cache.orders == order
     owner = np.repeat(np.arange(len(cache.keys)), np.diff(cache.offsets))
     pairs = wanted[owner]
@@ -207,6 +209,9 @@ def _table_of_cache(
     rows = rows[np.lexsort(cache.keys[rows, :order].T[::-1])]
     place[rows] = np.arange(len(rows))
     leader, tokens = place[owner[pairs]], cache.pairs[pairs, 0]
+    followed = np.sort(leader << 32 | tokens)
+    if not mark_changes(cache.keys[rows]).all() or np.any(followed[1:] == followed[:-1]):
+        raise _not_a_cache(path, "an n-gram occurs twice")
     counts = cache.pairs[pairs, 1].astype(np.int64)
     best = np.lexsort((tokens, -counts, leader))
     sizes = np.bincount(leader, minlength=len(rows))

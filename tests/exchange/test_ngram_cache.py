@@ -187,6 +187,25 @@ def test_foreign_files_are_refused(tmp_path, raw):
         read_cache(path)
 
 
+@pytest.mark.parametrize("again", [(1, 2, 3), (1, 4, 1), (4, 2, 1)])
+def test_two_files_in_one_are_refused(tmp_path, word_tokenizer, again):
+    for name, row in [("a", (1, 2, 3)), ("b", again)]:
+        write_cache(tmp_path / name, [ngrams(row)])
+    (tmp_path / "c").write_bytes((tmp_path / "a").read_bytes() + (tmp_path / "b").read_bytes())
+    if again[0] == 4:
+        table = import_cache(tmp_path / "c", word_tokenizer, tmp_path / "f")
+        assert table.leaders.tolist() == [[1], [4]]
+        return
+    with pytest.raises(InputError, match="an n-gram occurs twice"):
+        import_cache(tmp_path / "c", word_tokenizer, tmp_path / "f")
+    words = np.fromfile(tmp_path / "a", np.int32)  # a next token twice
+    words[4] = 2
+    np.append(words, words[-2:]).tofile(tmp_path / "c")
+    with pytest.raises(InputError, match="an n-gram occurs twice"):
+        import_cache(tmp_path / "c", word_tokenizer, tmp_path / "f")
+    assert not (tmp_path / "f").exists()
+
+
 def test_an_existing_file_is_kept(tmp_path):
     path: Path = tmp_path / "c"
     path.write_text("mine")
