@@ -62,8 +62,7 @@ def make_or_skip(make: Callable[[], Made], skip_bad: bool) -> Made | Row:
 @dataclass(frozen=True)
 class RowMaker:
     column: str  # name or path; "" for records that are texts
-    license_column: str | None = None
-    repository_column: str | None = None
+    others: tuple[str | None, ...] = ()  # a table's columns of licences and repositories
     join_turns: bool = False
     top: str | None = None  # the column in which a path begins
 
@@ -71,15 +70,14 @@ class RowMaker:
     def of(cls, columns: Columns, where: str, reading: ReaderOptions) -> RowMaker:
         column = choose_text_column(columns, reading.column, where)
         others = (
-            _first_present_text(LICENSE_COLUMNS, columns.top),
-            _first_present_text(REPOSITORY_COLUMNS, columns.top),
+            next((name for name in LICENSE_COLUMNS if name in columns.top), None),
+            next((name for name in REPOSITORY_COLUMNS if name in columns.top), None),
         )
-        return cls(column, *others, reading.join_turns, columns.top_of(column))
+        return cls(column, others, reading.join_turns, columns.top_of(column))
 
     @property
     def columns(self) -> list[str]:
-        names = (self.top, self.license_column, self.repository_column)
-        return [*dict.fromkeys(name for name in names if name is not None)]
+        return [*dict.fromkeys(name for name in (self.top, *self.others) if name is not None)]
 
     def row(self, record: Mapping[str, Any]) -> Row:
         """Make a row, or raise KeyError without the column, TypeError without text."""
@@ -87,9 +85,8 @@ class RowMaker:
         value = record[column] if column in record else value_at(record, column)
         if isinstance(value, str) and column not in TEXT_COLUMNS:
             value = _parse_conversation(value)
-        licenses = _texts_in(record, self.license_column)
-        names = _texts_in(record, self.repository_column)
-        return self.row_of(value, licenses, names[0] if names else "")
+        names = _texts_in(record, REPOSITORY_COLUMNS)
+        return self.row_of(value, _texts_in(record, LICENSE_COLUMNS), names[0] if names else "")
 
     def row_of(self, value: Any, licenses: tuple[str, ...] = (), repository: str = "") -> Row:
         texts = texts_of(value)
@@ -135,14 +132,12 @@ def _not_a_turn(turn: Any) -> str:
     raise TypeError(f"a turn must be an object, got {type(turn).__name__}: {turn!r:.60}")
 
 
-def _first_present_text(names: Sequence[str], columns: Mapping[str, Any]) -> str | None:
-    return next((name for name in names if name in columns), None)
-
-
-def _texts_in(record: Mapping[str, Any], column: str | None) -> tuple[str, ...]:
-    value = None if column is None else record.get(column)
-    values = [value] if isinstance(value, str) else value or ()
-    return tuple(str(entry) for entry in values if entry)
+def _texts_in(record: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts of the first name with a value."""
+    value = next((record[name] for name in names if not is_null(record.get(name))), ())
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        value = [value]
+    return tuple(str(entry) for entry in value if entry)
 
 
 def parse_record(raw: bytes | str, where: str) -> Any:

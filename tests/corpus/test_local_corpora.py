@@ -367,6 +367,17 @@ def test_the_first_record_alone_does_not_decide_the_column(tmp_path):
     assert texts(path, skip_bad=True) == ["b", ""]
 
 
+def test_licences_and_repositories_of_later_records_count(tmp_path):
+    path, excluded = tmp_path / "a.jsonl", tmp_path / "excluded.txt"
+    excluded.write_text("a/b\n")
+    repositories = [{}, {"repo": "a/b"}, {"repo_name": None, "repo": "A/B"}, {"repo": 42}]
+    licenses = [{}, {"license": "mit"}, {"licenses": ["mit"]}, {"license": True}]
+    rows = zip("wxyz", repositories, licenses, strict=True)
+    path.write_bytes(lines({"text": t, **repo, **licence} for t, repo, licence in rows))
+    assert texts(path, exclude=excluded) == ["w", "z"]
+    assert texts(path, licenses=["mit"]) == ["x", "y"]
+
+
 def test_licences_and_repositories_are_found(tmp_path):
     path = tmp_path / "code.jsonl"
     path.write_bytes(lines([{"content": "x", "license": "MIT", "repo_name": "a/b"}]))
