@@ -249,9 +249,7 @@ def encode_part(
     """Write a part's arrays, collected on disk to bound memory."""
     for place in part.corpus.places:
         require_shared(place)
-    encoder = _cached_encoder(
-        encoding.tokenizer, encoding.fingerprint, encoding.encode_special_tokens
-    )
+    encoder = _cached_encoder(encoding)
     selection = replace(part.corpus.selection, limit=part.limit)
     corpus = replace(part.corpus, selection=selection)
     documents = corpus.documents(Position(first=part.first, number=part.first))
@@ -319,14 +317,14 @@ def _map_file(file: IO[bytes], dtype: np.dtype[Any]) -> Array:
 
 
 @lru_cache(maxsize=2)
-def _cached_encoder(tokenizer: str, fingerprint: str, encode_special_tokens: bool) -> Encoder:
-    """Cache by `fingerprint` too: builds may share a file name."""
+def _cached_encoder(encoding: Encoding) -> Encoder:
+    """Cache by the whole encoding: builds may share a file name."""
     from tokenizers import Tokenizer
 
     use_cores(1)
-    text = open_arrays(require_shared(Path(tokenizer)))["json"]
+    text = open_arrays(require_shared(Path(encoding.tokenizer)))["json"]
     backend = Tokenizer.from_str(text.tobytes().decode())
-    backend.encode_special_tokens = encode_special_tokens
+    backend.encode_special_tokens = encoding.encode_special_tokens
     return ComparedEncoder(backend, SILENT)
 
 
