@@ -125,7 +125,8 @@ def named_files(answers: Any, questions: Any, evidence: Any) -> list[Path]:
     several = answers if isinstance(answers, Iterable) else ()
     given = [answers] if isinstance(answers, str | Path) else several
     named = [Path(each) for each in given if isinstance(each, str | Path)]
-    found = log_files(named).paths if named and all(each.exists() for each in named) else []
+    exist = all(each.exists() or is_dataset(each) for each in named)
+    found = log_files(named).paths if named and exist else []
     return [*found, *(Path(each) for each in (questions, evidence) if each is not None)]
 
 

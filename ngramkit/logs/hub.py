@@ -10,6 +10,7 @@ from ngramkit.basics.errors import InputError, hub_errors
 from ngramkit.basics.progress import SILENT, Reporter
 
 DATASET_NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^@:]+))?")
+DESCRIPTION = "dataset_infos.json"  # of a dataset's tables
 PARQUET_BRANCH = "refs/convert/parquet"
 # In the order of preference: what was recorded, then tables of it.
 KINDS = ((".jsonl", ".jsonl.gz", ".jsonl.zst"), (".json",), (".parquet",))
@@ -46,6 +47,7 @@ def dataset_files(name: str | Path, reporter: Reporter = SILENT) -> list[Path]:
 def _files_of_dataset(info: Any) -> tuple[str, list[str]]:
     """Return the commit, and the files of the first kind that there is."""
     names = sorted(file.rfilename for file in info.siblings or ())
+    names = [name for name in names if not name.endswith(DESCRIPTION)]
     found = ([name for name in names if name.lower().endswith(kind)] for kind in KINDS)
     return info.sha, next(filter(None, found), [])
 

@@ -31,16 +31,18 @@ def test_a_dataset_of_traces(hub, shared, tmp_path):
     paths = sorted(SAMPLES.glob("codex/2026/**/*.jsonl"))
     lines = {f"data/{path.name}": path.read_bytes() for path in paths}
     hub.add("dataset", "acme/traces", {**ABOUT, "about.json": b"{}", **lines}, card=TAGGED)
-    hub.add("dataset", "acme/tables", {**ABOUT, "a.parquet": parquet(paths)}, card=TAGGED)
+    tables = {"a.parquet": parquet(paths), "dataset_infos.json": b"{}"}
+    hub.add("dataset", "acme/tables", {**ABOUT, **tables}, card=TAGGED)
     hub.add("dataset", "acme/converted", ABOUT, card=TAGGED)
     hub.add("dataset", "acme/converted", {"a.parquet": parquet(paths)}, ref="refs/convert/parquet")
     hub.add("dataset", "acme/nothing", ABOUT, card=TAGGED)
     demo = ["--model", "demo", "--json", "--out"]
-    *read, tables, wrong, none = shared(
+    *read, tables, replayed, wrong, none = shared(
         *(["history", "import", f"hf:acme/{name}", *demo, name]
           for name in ("traces", "tables", "converted")),
         ["tokenize", "--corpus", "hf:acme/traces", *demo, "tokens"],
         ["tokenize", "--corpus", "hf:acme/tables", *demo, "more"],
+        ["replay", "--answers", "hf:acme/traces", "--drafter", "context", *demo[:-1]],
         ["history", "import", "hf:acme/nothing", *demo, "no"],
         ["tokenize", "--corpus", "hf:acme/nothing", *demo, "no"],
     )  # fmt: skip
@@ -49,6 +51,9 @@ def test_a_dataset_of_traces(hub, shared, tmp_path):
     for each in imported:
         assert each.code == 0, each.err
         assert each.json["imported_tokens"] == local.imported_tokens
+    assert replayed.code == 0, replayed.err
+    files = replayed.json["provenance"]["files"]
+    assert [Path(each["path"]).name for each in files] == [path.name for path in paths]
     stores = []
     for each in (lines, tables):
         assert each.code == 0, each.err
