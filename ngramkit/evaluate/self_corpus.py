@@ -296,7 +296,7 @@ class AnswerFile:
         if there > size:
             os.truncate(self._path, size)
         self.done, self.result.left_out = done, left_out
-        for where, body in LogFile(self._path).objects():
+        for where, body in LogFile(self._path).objects() if size else ():
             text, tokens = body.get("text"), body.get("tokens")
             if not isinstance(text, str) or not isinstance(tokens, int):
                 raise self._damaged(f"{where}: no answer")

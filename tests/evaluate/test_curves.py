@@ -91,7 +91,7 @@ def test_the_command_prints_and_draws_the_curves(ngramkit_cli, made):
     curve = [word for name in ("small", "whole") for word in ("--curve", f"cut={made}/{name}")]
     drawn, told, clash = ngramkit_cli(
         [*line, *curve, "--plot", f"{made}/p.png", "--json"],
-        [*line, *curve],
+        [*line, *curve, "--baseline", "rest over whole"],
         [*line, *curve, "--datastore", f"{made}/small"],
     )
     assert drawn.code == 0, drawn.err
@@ -100,6 +100,7 @@ def test_the_command_prints_and_draws_the_curves(ngramkit_cli, made):
     assert points[0][0] < 1e6, "small enough to be 0.0 MB"
     assert "tokens/step by bytes, 8 nodes" in told.out
     assert f"{points[0][1]:.3f}" in told.out
+    assert "rest over small / rest over whole: " in told.out
     assert (made / "p.png").read_bytes().startswith(b"\x89PNG")
     assert clash.code == 2
     assert "cannot use --curve with --datastore" in clash.err

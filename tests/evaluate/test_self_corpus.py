@@ -103,6 +103,16 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(model, tmp_path, monkeypat
     assert len(calls) < asked_before + calls_for_all  # what was finished is not asked again
 
 
+def test_a_run_killed_before_its_first_answer_goes_on(model, tmp_path):
+    path = tmp_path / "own.jsonl"
+    ngramkit.self_corpus(questions(1), model, path, max_new_tokens=4)
+    whole, plan = path.read_bytes(), tmp_path / "own.jsonl.plan"
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), "done": 0, "bytes": 0}))
+    path.unlink()
+    ngramkit.self_corpus(questions(1), model, path, max_new_tokens=4)
+    assert path.read_bytes() == whole
+
+
 def test_nothing_is_asked_twice_when_all_is_there(model, tmp_path, monkeypatch):
     path = tmp_path / "own.jsonl"
     first = ngramkit.self_corpus(questions(3), model, path, max_new_tokens=4)
