@@ -113,10 +113,10 @@ class Replay:
         gains, costs = [t.tokens for t in tallies], [t.passes for t in tallies]
         return rate_interval(gains, costs, replace(self.units, of=of))
 
-    def add(self, record: Record, tally: Tally, name: str | None = None) -> None:
+    def add(self, record: Record, tally: Tally) -> None:
         self.total.add(tally)
         self.by_category.setdefault(record.category, Tally()).add(tally)
-        self.names.append(record.name if name is None else name)
+        self.names.append(record.name)
         self.categories.append(record.category)
         self.runs.append(record.run)
         prompt = first_prompt_hash(record)

@@ -17,7 +17,7 @@ import numpy as np
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.references import reference_texts
-from ngramkit.evaluate.records import Record, Turn
+from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.replay_loop import accept_recorded
 
 if TYPE_CHECKING:
@@ -41,17 +41,17 @@ class Served:
 
 @dataclass
 class _Request:
-    record: Record  # of this turn only; its category is the request's kind
-    turn: Turn
+    record: Record  # with this turn only; its category is the request's kind
     waits: bool  # it continues another
     next: list[int] = field(default_factory=list)  # numbers
 
 
 class _Running:
     def __init__(self, number: int, request: _Request) -> None:
-        self.number, self.prompt = number, len(request.turn.prompt)
-        self.references = reference_texts(request.turn.references)
-        joined = np.concatenate([request.turn.prompt, request.turn.answer])
+        turn = request.record.turns[0]
+        self.number, self.prompt = number, len(turn.prompt)
+        self.references = reference_texts(turn.references)
+        joined = np.concatenate([turn.prompt, turn.answer])
         self.text: TokenArray = joined.astype(np.int32, copy=False)
         self.text.flags.writeable = False  # so that its beginning is compared only once
         self.size = self.prompt + 1
@@ -137,6 +137,6 @@ def _in_order(records: Sequence[Record]) -> list[_Request]:
         if before is not None:
             requests[before].next.append(number)
         alone = replace(record, category=turn.kind or record.category, turns=[turn])
-        requests.append(_Request(alone, turn, waits=before is not None))
+        requests.append(_Request(alone, waits=before is not None))
         last[id(record)] = by_place[turn.place] = number
     return requests
