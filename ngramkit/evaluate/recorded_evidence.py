@@ -54,13 +54,17 @@ class RecordedEvidence:
         self.folder = folder
         self.added = 0  # contexts that `save` has written
         self._requests: dict[bytes, RequestRows] = {}
+        # By question and turn; several may have the same prompt.
+        self._answered: dict[str, dict[int, tuple[About, RequestRows]]] = {}
         for stored in folder.requests():
+            about, prompt = stored.about, stored.prompt.copy()
             rows = self._requests.setdefault(
-                stored.prompt.tobytes(),
-                RequestRows(stored.about, stored.prompt.copy(), stored.answer.copy()),
+                prompt.tobytes(), RequestRows(about, prompt, stored.answer.copy())
             )
             rows.merge(stored)
             rows.saved = len(rows)
+            if len(stored.answer):
+                self._answered.setdefault(about.question, {}).setdefault(about.turn, (about, rows))
 
     @classmethod
     def open(cls, path: str | Path) -> RecordedEvidence:
@@ -77,24 +81,20 @@ class RecordedEvidence:
         return sum(map(len, self._requests.values()))
 
     def answers(self) -> list[Record]:
-        turns: dict[str, dict[int, RequestRows]] = {}
-        for request in self._requests.values():
-            if len(request.answer):
-                turns.setdefault(request.about.question, {}).setdefault(request.about.turn, request)
-        if not turns:
+        if not self._answered:
             raise ArtifactError(
                 f"cannot replay {self.folder.path}: it has no answers", "Record some."
             )
         return [
             Record(
                 question,
-                next(iter(each.values())).about.category,
+                next(iter(turns.values()))[0].category,
                 [
-                    Turn(request.prompt, request.answer, longest=request.about.longest)
-                    for _, request in sorted(each.items())
+                    Turn(rows.prompt, rows.answer, longest=about.longest)
+                    for _, (about, rows) in sorted(turns.items())
                 ],
             )
-            for question, each in turns.items()
+            for question, turns in self._answered.items()
         ]
 
     def evidence_of(self, turn: Turn) -> ReplayedEvidence:

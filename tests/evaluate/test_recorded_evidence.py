@@ -248,6 +248,17 @@ def test_another_record_is_not_added_to(model, make, folder):
         record(model, make, folder, budget="auto")
 
 
+def test_questions_with_one_text_are_all_replayed(model, tmp_path):
+    twice = [QUESTIONS[1], Question(7, "both", [QUESTIONS[1].turns[0], "    return\n"])]
+    out = tmp_path / "twice"
+    ngramkit.record(twice, model, out=out, template="none", max_new_tokens=8, drafters="none")
+    records = RecordedEvidence.open(out).answers()
+    assert [(each.name, each.category) for each in records] == [("imports", "one"), ("7", "both")]
+    assert [len(each.turns) for each in records] == [1, 2]
+    first, second = (each.turns[0] for each in records)
+    assert np.array_equal(first.answer, second.answer)
+
+
 def test_another_question_with_a_recorded_id_is_refused(model, folder):
     other = [QUESTIONS[0], Question("imports", "one", ["import re\n"])]
     with pytest.raises(UsageError, match="its question imports has another text"):
