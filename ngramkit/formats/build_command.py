@@ -68,7 +68,9 @@ def _as_option_words(parameters: dict[str, Any]) -> list[str]:
 
 
 def corpora_of(corpus: dict[str, Any]) -> list[dict[str, Any]]:
-    return corpus.get("mixed") or [corpus]
+    """Return the corpora in a mixture or merge, or the corpus itself."""
+    parts = [*(corpus.get("mixed") or ()), *(corpus.get("merged") or ())]
+    return [each for part in parts for each in corpora_of(part)] or [corpus]
 
 
 def _corpus_words(corpus: dict[str, Any]) -> list[str]:

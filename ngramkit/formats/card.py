@@ -78,8 +78,15 @@ def artifact_card(
 def card_pattern(manifest: Manifest) -> re.Pattern[str]:
     """Return what cards of the manifest match, without entries and the newline at the end.
 
-    The repository, the language and the preview may be any; cards of 0.2.0 match too.
+    The repository, the language and the preview may be any; cards of 0.2.0 match too. Those of
+    merges have no licence and no datasets.
     """
+    corpus = {name: value for name, value in manifest.corpus.items() if name != "merged"}
+    older = replace(manifest, corpus=corpus)
+    return re.compile("|".join(dict.fromkeys(map(_form_of_card, (manifest, older)))))
+
+
+def _form_of_card(manifest: Manifest) -> str:
     form = re.escape(artifact_card(manifest).rstrip("\n"))
     form = form.replace(re.escape(PLACEHOLDER), r"[\w.-]+/[\w.-]+")
     about, shown, not_shown = (
@@ -88,7 +95,7 @@ def card_pattern(manifest: Manifest) -> re.Pattern[str]:
         _lines_of_header(NOT_SHOWN),
     )
     form = form.replace(about, rf'(?:(?:language: \["[a-z", ]+"\]\n)?{about})?', 1)
-    return re.compile(form.replace(not_shown, f"(?:{not_shown}|{shown})", 1))
+    return form.replace(not_shown, f"(?:{not_shown}|{shown})", 1)
 
 
 def _lines_of_header(header: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -10,6 +11,7 @@ from command_lines import run_here
 
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.builders.frozen import build_frozen
+from ngramkit.builders.merge import merge
 from ngramkit.formats.build_command import build_command
 from ngramkit.formats.card import artifact_card, model_name
 from ngramkit.formats.manifest import Manifest, read_manifest
@@ -156,6 +158,23 @@ def test_licences_and_opt_outs():
     assert f"`{'ef' * 32}`" in text
     assert "| MIT | 400 |\n| Apache-2.0 | 100 |" in text
     assert "Licences" not in artifact_card(manifest(kind="model-bigram", corpus={}))
+
+
+def test_the_licence_of_a_merge(token_store, tmp_path):
+    facts = {"dataset": "acme/texts", "dataset_license": "mit"}
+    stores = (token_store([[n, 1, 2, 3]], 6, corpus=facts) for n in range(2))
+    parts = [build_frozen(store, tmp_path / str(n)) for n, store in enumerate(stores)]
+    merged = merge(parts, tmp_path / "merged")
+    text = (merged.path / "README.md").read_text()
+    assert (header(text)["license"], header(text)["source_datasets"]) == ("mit", ["acme/texts"])
+    assert "The source dataset's licence: mit." in text
+    assert "card" in list(verify_artifact(merged.path))
+    corpus = {**merged.manifest.corpus, "merged": None}  # as cards of 0.2.0
+    (merged.path / "README.md").write_text(artifact_card(replace(merged.manifest, corpus=corpus)))
+    assert "card" in list(verify_artifact(merged.path))
+    (merged.path / "README.md").write_text(text.replace("mit", "gpl"))
+    with pytest.raises(ArtifactError, match="it is not the card"):
+        list(verify_artifact(merged.path))
 
 
 def test_entries_keep_spaces_and_table_borders():
