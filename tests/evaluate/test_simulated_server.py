@@ -286,14 +286,19 @@ def test_a_drafter_without_its_source_is_not_forecast(log, drafter):
 
 def test_a_forecast_leaves_a_history_alone(log, tmp_path):
     ngramkit.history_import(log, tmp_path / "past", model="demo")
-    before = (tmp_path / "past" / "requests.log").read_bytes()
+    (tmp_path / "more.jsonl").write_text(
+        "".join(json.dumps({"prompt": "", "output": f"{i} " * 999}) + "\n" for i in range(40))
+    )
+    ngramkit.history_import(tmp_path / "more.jsonl", tmp_path / "past", model="demo")
+    before = {path: path.read_bytes() for path in (tmp_path / "past").iterdir()}
     past = Sources(past=PastUse(tmp_path / "past"))
     options = {"model": "demo", "concurrency": 2, "pass_cost": 1.05, "limit": 4}
     cold = ngramkit.forecast(log, artifacts=Sources(), **options).best
     warm = ngramkit.forecast(log, artifacts=past, **options).best
     assert warm.passes_share < 0.8 * cold.passes_share
-    assert (tmp_path / "past" / "requests.log").read_bytes() == before
-    assert len(History.open(tmp_path / "past").log.read().requests) == 12
+    after = {path: path.read_bytes() for path in (tmp_path / "past").iterdir()}
+    assert after == before  # no index is written either
+    assert len(History.open(tmp_path / "past").log.read().requests) == 12 + 40
 
 
 def test_a_forecast_refuses_what_makes_no_sense(log, tmp_path):
