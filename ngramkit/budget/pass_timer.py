@@ -37,7 +37,8 @@ class PassTimer:
             if not 0 < size - before <= draft + 1:
                 return None
             drafted += draft
-        return TimedPass(len(sizes), drafted, self._began - self._ended) if sizes else None
+        seconds = self._began - self._ended  # 0 if the clock is too coarse
+        return TimedPass(len(sizes), drafted, seconds) if sizes and seconds > 0 else None
 
     def end(self, sizes: Mapping[Hashable, int], drafts: Sequence[int]) -> float:
         """End a call that drafted so many tokens for each row; return its seconds."""
