@@ -92,10 +92,11 @@ def _warn_of_unknown(name: str) -> None:
 
 
 def positive_number(config: Mapping[str, Any], keys: Sequence[str]) -> float:
-    """Return the first positive number under `keys`, the mean of a list of them, or 0.0."""
+    """Return the first positive number under `keys`, the mean of a list by layers, or 0.0."""
     for key in keys:
         value = config.get(key)
-        values: list[Any] = value if isinstance(value, list) and value else [value]
-        if all(isinstance(each, int | float) and 0 < each < 1e9 for each in values):
+        values: list[Any] = value if isinstance(value, list) else [value]
+        sound = all(isinstance(each, int | float) and 0 <= each < 1e9 for each in values)
+        if sound and any(values):  # layers without attention have no heads
             return float(sum(values) / len(values))
     return 0.0

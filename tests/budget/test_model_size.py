@@ -188,6 +188,14 @@ def test_the_language_models_config_is_found(wrap):
     assert model_size(wrap(text)) == model_size(text)
 
 
+def test_layers_without_attention_have_no_cache():
+    """As LFM2's GGUF: one number of key heads for each layer, 0 for convolutions."""
+    config = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 16}
+    every = model_size({**config, "num_key_value_heads": 2})
+    some = model_size({**config, "num_key_value_heads": [0, 2, 0, 2]})
+    assert some.cached == every.cached / 2
+
+
 def test_a_gguf_header_has_the_same_facts():
     header = {
         "general.architecture": "glm4moe", "glm4moe.embedding_length": 64,
