@@ -58,6 +58,7 @@ class Job(NamedTuple):
     written: TokenArray  # int32[n], since its last draft
     size: int  # maximum nodes of the tree or tokens of the chain; 0: no draft
     lag: int = 0  # versions by which its past requests may be outdated, to save time
+    evidence: Evidence | None = None  # of the pass that gave `written`
 
 
 class PastTable:
@@ -380,8 +381,11 @@ class Workspace:
             tree = self._chains = self._grown(self._chains, CHAIN_NODES, len(jobs))
             tree.parts.cost[0] = cost
         rows: list[int] = []  # flat: numpy converts nested lists three times as slowly
-        for request, written, size, lag in jobs:
+        for request, written, size, lag, evidence in jobs:
             request.catch_up(self, lag)
+            if evidence is not None:  # learnt before the draft
+                request.accept(self, written, evidence)
+                written = written[:0]
             begin, end = request.append(written)
             what = LEARN if request.learns and begin else EXTEND
             nodes = size if cost is None else min(size, CHAIN_NODES)

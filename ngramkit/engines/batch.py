@@ -24,7 +24,7 @@ from ngramkit.budget.batch import BatchBudget
 from ngramkit.budget.pass_timer import Clock, PassTimer
 from ngramkit.budget.pass_times import PassTimes
 from ngramkit.budget.pause import Pause
-from ngramkit.drafters.base import NO_TOKENS, DraftTree, TokenArray
+from ngramkit.drafters.base import NO_TOKENS, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.blend_request import Job
 from ngramkit.drafters.references import NO_REFERENCES, Given, ReferenceTexts, reference_texts
 from ngramkit.drafters.registry import DRAFTERS
@@ -64,6 +64,7 @@ class Asked(NamedTuple):
     prompt: int | None  # tokens that the model did not write, or not in this step; None: unknown
     tenant: str = ""  # whose history it drafts from, and joins
     references: Given = ()  # texts that its answer probably repeats; the same object in each step
+    evidence: Evidence | None = None  # of the pass that wrote the newest tokens
     name: str = ""  # the engine's id of the request, of all or none; "": found by its tokens
 
 
@@ -240,7 +241,7 @@ class BatchDrafter:
             and len(self._last) == sum(length > 0 for length in lengths)
             and len(before) == len(sizes)
             and all(before.get(name) == size - 1 for name, size in sizes.items())
-            and not any(len(fact.references) for fact in asked or ())
+            and not any(len(fact.references) or fact.evidence for fact in asked or ())
         )
         if not skips:
             self._skipped = 0
@@ -367,7 +368,8 @@ class BatchDrafter:
             session.references = given
         session.drafting = not self.pause or session.pause.opens()
         lag += session.number % max(lag, 1)  # so that not all catch up in one step
-        return Job(session.request, written, size if session.drafting else 0, lag)
+        evidence = asked.evidence if len(written) else None
+        return Job(session.request, written, size if session.drafting else 0, lag, evidence)
 
     def _judge_draft(self, session: Session, draft: DraftTree, accepted: int) -> None:
         """Count what a draft gained and cost; the request's drafts may pause."""

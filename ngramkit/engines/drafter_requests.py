@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from ngramkit.budget.auto import TRUST_IN_MATCH_SHARES
-from ngramkit.drafters.base import Drafter, DraftTree, LiveContext, TokenArray
+from ngramkit.drafters.base import Drafter, DraftTree, Evidence, LiveContext, TokenArray
 from ngramkit.drafters.blend_request import Job
 from ngramkit.drafters.checked import drafts_of
 from ngramkit.drafters.past_requests import PastRequests
@@ -44,9 +44,9 @@ class DrafterSource(RequestSource):
 
     def drafts(self, jobs: Sequence[Job], cost: float | None = None) -> list[DraftTree]:
         drafts = []
-        for request, written, size, _ in jobs:
+        for request, written, size, _, evidence in jobs:
             if len(written):
-                request.append(written)
+                request.append(written, evidence)
             if size == 0:
                 drafts.append(DraftTree.empty())
             else:
@@ -97,7 +97,7 @@ class DrafterRequest:
     def accept(self, workspace: DrafterSource, tokens: TokenArray) -> None:
         self.append(tokens)
 
-    def append(self, tokens: TokenArray) -> None:
+    def append(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         if self._shares and len(self._last):
             last = self._last
             self._run = update_record(
@@ -106,7 +106,7 @@ class DrafterRequest:
             )  # fmt: skip
         self._last = DraftTree.empty()
         self._live.append(tokens)
-        self._drafter.accept(tokens)
+        self._drafter.accept(tokens, evidence)
 
     def rewind(self, workspace: DrafterSource, size: int) -> None:
         if size < self.size:

@@ -10,7 +10,7 @@ from forked import in_child
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.drafters.base import DraftTree
+from ngramkit.drafters.base import DraftTree, Evidence
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.options import BlendOptions
@@ -392,3 +392,27 @@ def test_no_unknown_id_of_a_text_is_drafted(name):
             assert (draft.token_ids < 8).all()
             drafted += len(draft)
     assert drafted > 0
+
+
+@pytest.mark.parametrize("kind", ["learning", "plain"])
+def test_evidence_changes_drafts_as_it_does_for_one_request(makers, kind):
+    text, written = [0, 1, 2, 3, 2, 1], [2, 3]
+    likely = np.array([[2, 5], [3, 1], [0, 2]], np.int32)
+    log_p = np.log(np.array([[0.6, 0.3], [0.9, 0.05], [0.5, 0.4]], np.float32))
+    evidence = Evidence(ids([1, 2, 0]), ids([-1, 0, 0]), likely, log_p)
+
+    def drafts(given):
+        drafter = drafter_over(makers[kind])
+        drafter.draft_batch([ids(text)], [8], asked=[Asked(len(text))])
+        asked = [Asked(len(text), evidence=given)]
+        (draft,) = drafter.draft_batch([ids(text + written)], [8], asked=asked)
+        return draft
+
+    one = makers[kind]()
+    one.start(ids(text))
+    one.draft(8)
+    one.accept(ids(written), evidence)
+    expected = one.draft(8)
+    assert len(expected)
+    assert same(drafts(evidence), expected)
+    assert not same(drafts(None), expected)
