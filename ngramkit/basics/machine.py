@@ -152,13 +152,13 @@ def start_python(code: str, *arguments: str, **options: Any) -> subprocess.Popen
 
 
 class Lock:
-    """A thread lock that is free in a forked child, where its holder does not exist.
+    """A reentrant thread lock that is free in a forked child, where its holder does not exist.
 
     The guarded data must be consistent at any moment, since a fork may happen then.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         _LOCKS.add(self)
 
     def __enter__(self) -> None:
@@ -173,7 +173,7 @@ _LOCKS: WeakSet[Lock] = WeakSet()
 
 def _free_locks() -> None:
     for each in list(_LOCKS):
-        each._lock = threading.Lock()
+        each._lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_free_locks)

@@ -19,7 +19,7 @@ from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run, decode
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.packed_weights import packed_weights_of
-from ngramkit.decode.pass_threads import PassThreads, process_threads
+from ngramkit.decode.pass_threads import PassThreads, pass_threads
 from ngramkit.decode.prompts import require_prompt_fits
 from ngramkit.decode.request import Request
 from ngramkit.decode.result import Decoded
@@ -161,7 +161,7 @@ class Decoder:
     @property
     def threads(self) -> PassThreads | None:
         several = self.model.model.device.type == "cpu" and torch.get_num_threads() > 1
-        return process_threads() if several else None
+        return pass_threads() if several else None
 
     def _budgeted(self, request: Request, drafter: Drafter) -> Request:
         request = replace(request, threads=self.threads)

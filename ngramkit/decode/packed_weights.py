@@ -31,7 +31,7 @@ from torch import nn
 
 from ngramkit.basics.cache import TextCache
 from ngramkit.basics.errors import first_line
-from ngramkit.basics.machine import processor
+from ngramkit.basics.machine import Lock, processor
 
 LOG = logging.getLogger("ngramkit")
 PACKING_CACHE = TextCache("packing", 1024)  # one text per shape
@@ -66,9 +66,10 @@ class PackedLinear(nn.Linear):
 
     @property
     def _parameters(self) -> dict[str, Any]:  # type: ignore[override]
-        if self._print is None:
+        state = vars(self)
+        if state.get("_print") is None:
             make_plain(self)
-        held: dict[str, Any] = vars(self)["_parameters"]
+        held: dict[str, Any] = state["_parameters"]
         return held
 
     @property
@@ -77,9 +78,11 @@ class PackedLinear(nn.Linear):
         return found
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        if self.trusted and not torch.is_grad_enabled():
-            return packed_product(input, self._packed, self.bias)
-        return super().forward(input)
+        state = vars(self)  # another thread may make the layer plain
+        packed = state.get("_packed") if state.get("trusted") else None
+        if packed is not None and not torch.is_grad_enabled():
+            return packed_product(input, packed, self.bias)
+        return nn.Linear.forward(self, input)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         make_plain(self)
@@ -101,17 +104,20 @@ class _Packing:
 
 
 _PACKINGS: WeakKeyDictionary[nn.Module, _Packing] = WeakKeyDictionary()
+_LOCK = Lock()  # of all layers' kinds, which requests in several threads change
 
 
 def make_plain(layer: nn.Linear) -> None:
-    state = vars(layer)
-    weight = state["_parameters"]["weight"]
-    if state["_print"] is None:
-        with torch.inference_mode(False), torch.no_grad():
-            weight.data = state["_packed"].to_dense()
-    layer.__class__ = nn.Linear
-    for name in ("_packed", "_print", "trusted"):
-        del state[name]
+    with _LOCK:
+        state = vars(layer)
+        if type(layer) is nn.Linear:
+            return
+        if state["_print"] is None:
+            with torch.inference_mode(False), torch.no_grad():
+                state["_parameters"]["weight"].data = state["_packed"].to_dense()
+        layer.__class__ = nn.Linear
+        for name in ("_packed", "_print", "trusted"):
+            del state[name]
 
 
 def pack_linears(model: nn.Module, parts: Iterable[nn.Module] | None = None) -> int:
@@ -161,26 +167,29 @@ def pack_linears(model: nn.Module, parts: Iterable[nn.Module] | None = None) -> 
 def packed_weights_of(model: nn.Module) -> Iterator[None]:
     """Use the model's packed weights in the context, if they equal the plain ones.
 
-    Plain layers are packed again unless their weight is held elsewhere.
+    Plain layers are packed again unless their weight is held elsewhere, or used by a request in
+    another thread.
     """
     packing = _PACKINGS.get(model)
     if packing is None:
         yield
         return
-    for layer in packing.shared:
-        if not _is_current(layer):
-            make_plain(layer)
-    if any(type(layer) is nn.Linear for layer in packing.layers):
-        _pack_again(model, packing.layers)
-    packing.requests += 1
-    try:
+    with _LOCK:
+        for layer in packing.shared:
+            if not _is_current(layer):
+                make_plain(layer)
+        if not packing.requests and any(type(each) is nn.Linear for each in packing.layers):
+            _pack_again(model, packing.layers)
+        packing.requests += 1
         for layer in packing.shared:
             layer.trusted = True
+    try:
         yield
     finally:
-        packing.requests -= 1
-        for layer in packing.shared if not packing.requests else ():
-            layer.trusted = False
+        with _LOCK:
+            packing.requests -= 1
+            for layer in packing.shared if not packing.requests else ():
+                layer.trusted = False
 
 
 def _pack_again(model: nn.Module, layers: dict[nn.Linear, None]) -> None:

@@ -7,9 +7,9 @@ Between requests torch has all of its threads. A count set by others becomes the
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
-from functools import cache
 from math import inf
 
 import torch
@@ -24,7 +24,7 @@ ROWS, WIDTH, COLUMNS = 16, 512, 1024  # shape of the products; rows per thread
 
 
 class PassThreads:
-    """This process's threads: `begin` and `end` a request, `adapt` before each pass."""
+    """Torch's threads: `begin` and `end` a request, `adapt` before each pass."""
 
     def __init__(
         self,
@@ -100,6 +100,12 @@ def seconds_with_threads(threads: int, most: int, limit: float) -> float:
     return longest
 
 
-@cache
-def process_threads() -> PassThreads:
-    return PassThreads()
+_CALLERS = threading.local()
+
+
+def pass_threads() -> PassThreads:
+    """Return the calling thread's: torch counts threads for each of Python's."""
+    if not hasattr(_CALLERS, "own"):
+        _CALLERS.own = PassThreads()
+    own: PassThreads = _CALLERS.own
+    return own

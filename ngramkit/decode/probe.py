@@ -10,6 +10,7 @@ step in two ways differ by 1 in 5,000 or more, growing with every token.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 import re
@@ -199,21 +200,19 @@ def _generated_logits(model: Any, text: list[int]) -> torch.Tensor:
         scores[:, next(left)] = 0
         return scores
 
-    kept = model.generation_config
-    # The checkpoint's own may set beams, penalties or stop tokens.
-    model.generation_config = GenerationConfig(pad_token_id=0)  # type: ignore[no-untyped-call]
-    try:
-        ids = torch.tensor([text[: -len(forced)]], device=model.device)
-        output = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),  # without one, 0 in the text counts as padding
-            max_new_tokens=GENERATED_ROWS,
-            logits_processor=LogitsProcessorList([force]),
-            return_dict_in_generate=True,
-            output_logits=True,
-        )
-    finally:
-        model.generation_config = kept
+    # The checkpoint's own settings may be beams, penalties or stop tokens. Other threads may use
+    # the model meanwhile, so a shallow copy gets others.
+    plain = copy.copy(model)
+    plain.generation_config = GenerationConfig(pad_token_id=0)  # type: ignore[no-untyped-call]
+    ids = torch.tensor([text[: -len(forced)]], device=model.device)
+    output = plain.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),  # without one, 0 in the text counts as padding
+        max_new_tokens=GENERATED_ROWS,
+        logits_processor=LogitsProcessorList([force]),
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
     return torch.cat(output.logits)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from scripted import NoisyOracle
 from tiny_models import FEW, tiny_model
 from torch import nn
 
+import ngramkit
 from ngramkit.builders.model_table import weights_fingerprint
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode import packed_weights
@@ -193,6 +196,37 @@ def test_a_layer_is_packed_again_when_nobody_holds_its_weight():
     for _ in range(2):
         with packed_weights_of(model):
             assert not is_packed(model)
+
+
+def test_requests_in_several_threads_pack_once():
+    model = tiny_model("llama", **TIED)
+    pack_linears(model)
+    ids = IDS[:, :8]
+    errors, texts = [], []
+
+    def write():
+        try:
+            options = {"drafter": "cacheback", "budget": 4, "max_new_tokens": 6}
+            texts.append(ngramkit.generate(model, ids, do_sample=False, **options).tolist())
+        except Exception as error:
+            errors.append(error)
+
+    write()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(8):
+            model.state_dict()
+            threads = [threading.Thread(target=write) for _ in range(3)]
+            for each in threads:
+                each.start()
+            model.state_dict()  # while they run
+            for each in threads:
+                each.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert errors == []
+    assert all(text == texts[0] for text in texts)
 
 
 def test_packing_again_draws_nothing_from_torch_s_generator():

@@ -142,7 +142,7 @@ def test_a_trial_takes_time():
 
 
 def test_runs_are_the_same_and_leave_torch_its_threads(monkeypatch, four, demo):
-    monkeypatch.setattr(decoder, "process_threads", lambda: four.threads)
+    monkeypatch.setattr(decoder, "pass_threads", lambda: four.threads)
     task = Decoder.settle(demo, DecodeOptions(max_new_tokens=6))
     prompt = np.arange(20, 28, dtype=np.int32)
     text = task.undrafted().decode(task.request(prompt), NoDraft()).token_ids

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import threading
 
 import pytest
 import torch
@@ -212,6 +213,19 @@ def test_a_model_whose_attention_is_replaced_is_probed_anew():
     assert choose_verify_mode(model) == "batch"
     model.set_attn_implementation("sdpa")
     assert choose_verify_mode(model) == "tree"
+
+
+def test_probes_in_several_threads_leave_the_generation_config():
+    model = tiny_model("llama")
+    own, seen = model.generation_config, []
+    model.register_forward_hook(lambda *_: seen.append(model.generation_config is own))
+    threads = [threading.Thread(target=choose_verify_mode, args=(model,)) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert all(seen)
+    assert model.generation_config is own
 
 
 def test_a_model_that_takes_no_tree_is_probed_by_each_process(cache):
