@@ -86,6 +86,35 @@ def demo_metadata(**changed: Any) -> dict[str, Any]:
     return {key: entry for key, entry in merged.items() if entry is not None}
 
 
+def write_mamba(path: Path) -> Path:
+    """A recurrent model of one layer, with the embedded model's tokenizer and random weights."""
+    width, inner, state, rank, kernel = 64, 128, 16, 2, 4
+    kept = {k: v for k, v in demo_metadata().items() if not k.startswith("llama.")}
+    sizes = {
+        "context_length": 512, "embedding_length": width, "block_count": 1,
+        "feed_forward_length": 0, "attention.head_count": 0,
+        "attention.layer_norm_rms_epsilon": 1e-5, "ssm.conv_kernel": kernel,
+        "ssm.inner_size": inner, "ssm.state_size": state, "ssm.time_step_rank": rank,
+    }  # fmt: skip
+    shapes = {
+        "attn_norm.weight": (width,), "ssm_in.weight": (2 * inner, width),
+        "ssm_conv1d.weight": (inner, kernel), "ssm_conv1d.bias": (inner,),
+        "ssm_x.weight": (rank + 2 * state, inner), "ssm_dt.weight": (inner, rank),
+        "ssm_dt.bias": (inner,), "ssm_a": (inner, state), "ssm_d": (inner,),
+        "ssm_out.weight": (width, inner),
+    }  # fmt: skip
+    layer = {f"blk.0.{name}": shape for name, shape in shapes.items()}
+    outer = {"token_embd.weight": (len(kept["tokenizer.ggml.tokens"]), width)}
+    rng = np.random.default_rng(0)
+    tensors = {
+        name: rng.normal(0, 0.3, shape)
+        for name, shape in {**outer, "output_norm.weight": (width,), **layer}.items()
+    }
+    tensors["blk.0.ssm_a"] = -np.abs(tensors["blk.0.ssm_a"])
+    metadata = {"general.architecture": "mamba", **{f"mamba.{k}": v for k, v in sizes.items()}}
+    return write_gguf(path, {**kept, **metadata}, tensors)
+
+
 def demo_tensors() -> dict[str, np.ndarray[Any, Any]]:
     """The embedded model's weights under llama.cpp's names, in its order of rotary halves."""
     from safetensors.numpy import load_file

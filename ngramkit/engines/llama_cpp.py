@@ -196,6 +196,13 @@ class Drafter:
         Raises ArtifactError for an artifact of another tokenizer, UsageError if `vocabulary` is not
         the model's, or if the engine would fail within a text.
         """
+        if getattr(llama, "_is_recurrent", False) or getattr(llama, "_is_hybrid", False):
+            raise UsageError(
+                "cannot draft for a model with recurrent layers: llama-cpp-python cannot remove "
+                "rejected tokens from their state",
+                "Leave draft_model out.",
+                option="draft_model",
+            )
         kept = len(llama.scores)
         if kept < llama.n_ctx():
             raise UsageError(

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from gguf_files import demo_metadata, write_gguf
+from gguf_files import demo_metadata, write_gguf, write_mamba
 from llama_standin import FORCED
 
 import ngramkit
@@ -561,6 +561,22 @@ SCHEMA = {
     },
     "required": ["reservation_identifier", "cabin_class", "total_baggages"],
 }
+
+
+def test_a_recurrent_model_is_refused(tmp_path):
+    """The engine fails where it rejects a drafted token, whoever drafted it."""
+    llama_cpp = pytest.importorskip("llama_cpp")
+    options = {"n_ctx": 256, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
+
+    def wrong(input_ids, /, **_):
+        return np.array([(input_ids[-1] + 1) % 100], np.intc)
+
+    path = str(write_mamba(tmp_path / "mamba.gguf"))
+    llama = llama_cpp.Llama(path, draft_model=wrong, logits_all=True, **options)
+    with pytest.raises(RuntimeError, match="llama_decode returned"):
+        written(llama, "abc abc", max_tokens=16)
+    with pytest.raises(UsageError, match="recurrent layers"):
+        Drafter(DraftConfig(), vocabulary=llama.n_vocab()).check(llama)
 
 
 def test_what_a_schema_forces_is_drafted(opened, plain):
