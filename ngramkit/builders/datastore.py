@@ -34,6 +34,7 @@ from ngramkit.builders.tokens import (
     TokenSource,
     existing_or_default_artifact_path,
     parse_memory,
+    require_unreplaced,
     token_store,
 )
 from ngramkit.corpus.open import CorpusOptions
@@ -245,6 +246,7 @@ def _write_suffix_arrays(
             )
         )
     list(stages.run("suffix arrays", tasks))
+    require_unreplaced(store, writer)
     manifest = store.manifest
     writer.commit(
         store.tokenizer, parameters=parameters, corpus=manifest.corpus, counts=manifest.counts

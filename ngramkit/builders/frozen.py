@@ -35,6 +35,7 @@ from ngramkit.builders.tokens import (
     TokenSource,
     existing_or_default_artifact_path,
     parse_memory,
+    require_unreplaced,
     token_store,
 )
 from ngramkit.corpus.open import CorpusOptions
@@ -236,7 +237,9 @@ def _pieces(
         )
         for number, group in enumerate(groups)
     ]
-    for task in list(stages.run("counting n-grams", tasks, scratch=True)):
+    counted = list(stages.run("counting n-grams", tasks, scratch=True))
+    require_unreplaced(store, stages.writer)
+    for task in counted:
         yield read_piece(stages.writer.partial / task.file)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.arguments import check_types
-from ngramkit.basics.errors import InputError, UsageError, reason, require_between
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError, reason, require_between
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import chosen_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -42,7 +42,7 @@ from ngramkit.corpus.open import (
 from ngramkit.corpus.selection import OPTED_OUT, UNLICENSED
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import token_dtype
-from ngramkit.formats.manifest import Manifest, build_id, is_private_corpus
+from ngramkit.formats.manifest import Manifest, build_id, is_private_corpus, read_manifest
 from ngramkit.formats.outputs import ARTIFACTS
 from ngramkit.formats.replacing import BusyError, require_writable
 from ngramkit.formats.resumable_writer import (
@@ -210,6 +210,15 @@ def token_store(
     except BaseException as error:
         error.add_note(f"the tokens are kept in {store.path}: the same text is not tokenised again")
         raise
+
+
+def require_unreplaced(store: TokenStore, writer: ArtifactWriter) -> None:
+    """Raise ArtifactError if other tokens are at the store's path, where tasks have read them."""
+    if read_manifest(store.path) != store.manifest:
+        writer.abandon()
+        raise ArtifactError(
+            f"cannot read {store.where}: it was replaced after it was opened", "Open it again."
+        )
 
 
 def _require_room_for_tokens(path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from elsewhere import Elsewhere, contents
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from ngramkit.basics.errors import InputError
+from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.basics.progress import Reporter
 from ngramkit.builders import frozen
 from ngramkit.builders.datastore import build_datastore
@@ -194,6 +194,17 @@ def test_the_bar_counts_tasks_and_retries(tmp_path, token_store):
         "tasks": len(executor.ran),
         "retries": executor.retries,
     }
+
+
+def test_tokens_replaced_in_the_meantime_are_noticed(tmp_path):
+    store = tokenize(iter(["alpha beta gamma delta"] * 9), "demo", tmp_path / "s", name="a")
+    tokenize(iter(["one two three four five"] * 5), "demo", tmp_path / "s", name="b", force=True)
+    for number, executor in enumerate([Local(1), Elsewhere()]):
+        with pytest.raises(ArtifactError, match="it was replaced after it was opened"):
+            build_datastore(store, tmp_path / f"d{number}", executor=executor)
+    with pytest.raises(ArtifactError, match="it was replaced after it was opened"):
+        build_frozen(store, tmp_path / "f", executor=Elsewhere())
+    assert not list(tmp_path.glob("[df]*"))
 
 
 def test_a_node_without_the_files_is_named(tmp_path):
