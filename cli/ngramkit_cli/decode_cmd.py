@@ -83,10 +83,10 @@ def decode(
     )
     if talks:
         talk = Conversation.of(options)
-        replies = converse(talk, screen, out)
+        replies, whole = converse(talk, screen, out)
         facts = {"replies": [reply.to_dict() for reply in replies], **talk.facts}
         out.result(" ".join(talk.drafter.names) or None, **facts)
-        if not sys.stdin.isatty() and replies[-1].run.ended_by == "interrupt":
+        if not whole:
             raise typer.Exit(EXIT_INTERRUPTED)
         return
     answers = answer(prompting.read(name, out), options)
@@ -180,16 +180,19 @@ def describe_sameness(comparison: Comparison, *, greedy: bool) -> str:
 # Conversations.
 
 
-def converse(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
-    """Return all replies. Raises UsageError without a prompt, InputError if stdin is closed."""
+def converse(talk: Conversation, screen: Screen, out: Output) -> tuple[list[Reply], bool]:
+    """Return all replies, and whether every line of a pipe was answered.
+
+    Raises UsageError without a prompt, InputError if stdin is closed.
+    """
     if sys.stdin is None:
         raise InputError("cannot read a prompt: stdin is closed", "Give --prompt.")
     if sys.stdin.isatty():
-        return _answer_turns(talk, screen, out)
+        return _answer_turns(talk, screen, out), True
     replies = _answer_lines(talk, sys.stdin, screen, out)
     if not replies:
         raise UsageError("a prompt must be given", "Give --prompt, or one per line on stdin.")
-    return replies
+    return replies, replies[-1].run.ended_by != "interrupt"
 
 
 def _answer_turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:

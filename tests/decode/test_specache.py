@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -316,6 +318,24 @@ def test_a_guess_that_the_model_does_not_have_is_left_out(monkeypatch):
         model, prompt, options, 10, drafter=Guesses(foreign, model.config.vocab_size)
     )
     assert tokens == right
+
+
+def test_requests_of_two_threads_leave_the_models_attention():
+    model, prompt = tiny_model("llama"), torch.tensor(prompt_of(30))[None]
+    before = model.config._attn_implementation
+    cache = SpeCache(group=8, residual=8, top_k=4)
+    texts = {8: [], 24: []}
+
+    def write(count):
+        texts[count].append(ngramkit.generate(model, prompt, cache=cache, max_new_tokens=count))
+
+    threads = [threading.Thread(target=write, args=(count,)) for count in (24, 8, 24, 8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert model.config._attn_implementation == before
+    assert all(torch.equal(*both) for both in texts.values())
 
 
 def test_the_model_attends_as_before_when_it_is_over():

@@ -18,26 +18,33 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from ngramkit.basics.machine import Lock
+
 if TYPE_CHECKING:
     from ngramkit.decode.specache.prefetching_cache import SpeCacheRun
 
 ATTENTION_NAME = "specache"
 CURRENT_RUN: ContextVar[SpeCacheRun] = ContextVar("specache run")  # the run of the current pass
+_LOCK = Lock()
 QUERIES_AT_ONCE = 256  # prompt rows at a time, if attention has a softcap or sinks
 
 
 @contextmanager
 def using_specache_attention(model: Any) -> Iterator[None]:
-    """Make the model use this attention in the context; each pass sets CURRENT_RUN."""
+    """Make the model use this attention in the context; each pass sets CURRENT_RUN.
+
+    Other threads wait: the attention is the model's, not the request's.
+    """
     AttentionInterface.register(ATTENTION_NAME, attend)
     AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
     config = model.config.get_text_config()
-    before = config._attn_implementation
-    _set_attention(model, ATTENTION_NAME)
-    try:
-        yield
-    finally:
-        _set_attention(model, before)
+    with _LOCK:
+        before = config._attn_implementation
+        _set_attention(model, ATTENTION_NAME)
+        try:
+            yield
+        finally:
+            _set_attention(model, before)
 
 
 def _set_attention(model: Any, name: str) -> None:
