@@ -290,8 +290,8 @@ def _order_words(keep_state: KeepState | None) -> dict[str, Any]:
     if keep_state is None:
         return {}
     repeat = None if keep_state.repeat == 1 else keep_state.repeat
-    prompts = {"prompts": True} if keep_state.prompts else {}
-    return {"keep_state": True, "seed": keep_state.seed, "repeat": repeat, **prompts}
+    prompts = keep_state.prompts or None
+    return {"keep_state": True, "seed": keep_state.seed, "repeat": repeat, "prompts": prompts}
 
 
 def _replay_with_budgets(

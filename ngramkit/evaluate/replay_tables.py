@@ -17,7 +17,6 @@ from ngramkit.evaluate.result_folder import Contents
 from ngramkit.evaluate.result_tables import Table, steps_by_budget
 from ngramkit.evaluate.statistics import Ratio, Units, ratios
 
-CONVERSATIONS = Units("conversations")
 ByBytes = dict[str, dict[str, list[tuple[int, float]]]]
 
 
@@ -35,11 +34,11 @@ class Replays(Entries[Replay], Summarized):
         results: Sequence[Replay],
         leakage: Leakage,
         template: str | None,
-        curves: Sequence[Curve] = (),
+        curves: Sequence[Curve],
         *,
-        kept_state: bool = False,
-        units: Units = CONVERSATIONS,
-        baseline: str | None = None,
+        kept_state: bool,
+        units: Units,
+        baseline: str | None,
     ) -> None:
         super().__init__(results)
         self.leakage, self.template, self.curves = leakage, template, curves
