@@ -42,8 +42,9 @@ from ngramkit.builders.tasks import (
     write_file,
 )
 from ngramkit.builders.tokens import parse_memory
-from ngramkit.corpus.naming import single_corpora, whole_corpus
+from ngramkit.corpus.naming import whole_corpus
 from ngramkit.formats.artifact import Artifact, token_dtype
+from ngramkit.formats.build_command import corpora_of
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.manifest import build_id, read_manifest
@@ -148,7 +149,7 @@ def _corpora_in_several(parts: Sequence[Artifact]) -> list[str]:
     for part in parts:
         found = {
             build_id({**whole_corpus(corpus), "pruned": None}): str(corpus.get("id"))
-            for corpus in single_corpora(part.manifest.corpus)
+            for corpus in corpora_of(part.manifest.corpus)
             if not corpus.keys().isdisjoint(("sha256", "listing", "revision"))
         }
         held.update(found.keys())

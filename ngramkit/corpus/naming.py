@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +64,6 @@ def selection_text(record: Mapping[str, Any]) -> str:
 def combined_parts(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the records of the corpora in a mixture or merge."""
     return [*_parts_of_record(record, "mixed"), *_parts_of_record(record, "merged")]
-
-
-def single_corpora(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of all corpora in mixtures of merges and merges of mixtures."""
-    parts = combined_parts(record)
-    for part in parts:
-        yield from single_corpora(part)
-    if not parts:
-        yield record
 
 
 def whole_corpus(record: Mapping[str, Any]) -> dict[str, Any]:
