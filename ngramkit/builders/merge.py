@@ -86,7 +86,10 @@ def merge(
     require_out(out, force=force)
     for corpus in _corpora_in_several(parts):
         reporter.note(f"{corpus} is in several of the artifacts, so its text counts repeatedly")
-    plan = {"kind": parts[0].kind, "merged": [part.manifest.build for part in parts]}
+    plan: dict[str, Any] = {"kind": parts[0].kind}
+    plan["merged"] = [part.manifest.build for part in parts]
+    if plan["kind"] == FrozenTable.kind and any(map(_is_imported, parts)):
+        plan["imported"] = "unlimited"  # 0.2.0 limited them to the largest
     with open_executor(executor, ray_address, reporter=reporter) as runner:
 
         def write(writer: ArtifactWriter) -> None:
@@ -264,7 +267,11 @@ def _merge_frozen_tables(
 
 def _limit(table: FrozenTable, name: str) -> int:
     """Return how many rows a table was allowed; an imported one was not limited."""
-    return frozen.MAX_ROWS if "format" in table.manifest.corpus else table.parameter(name)
+    return frozen.MAX_ROWS if _is_imported(table) else table.parameter(name)
+
+
+def _is_imported(part: Artifact) -> bool:
+    return "format" in part.manifest.corpus
 
 
 def add_leaders(
