@@ -114,9 +114,9 @@ def _json_rows(records: Iterator[tuple[str, Any]], reading: ReaderOptions) -> It
 
 
 def _first_lines(path: Path, file: IO[bytes], most: int) -> tuple[list[bytes], bytes]:
-    """Return up to two complete non-blank lines, and the bytes read: about `most` if these end.
+    """Return up to two complete non-blank lines, and the bytes that were read to find them.
 
-    One line or none: there are no more, or they are longer than `most`.
+    Fewer than two: the file has no more, or they are longer than `most` bytes.
     """
     head, size = b"", JSON_HEAD_BYTES
     while True:
