@@ -17,6 +17,7 @@ from ngramkit.drafters.base import Drafter, DraftTree, Source, TokenArray, tree_
 from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.kernels.arrays import NO_TOKEN, Array
 
+REFERENCE_KEY = "ngramkit_reference"  # the parameter of an engine's request
 MAX_MATCHED_TOKENS = 32  # maximum last tokens of the context that are matched
 MIN_MATCH_INSIDE = 5  # last tokens of a prompt that must match inside a reference
 MAX_REFERENCE_TOKENS = 1 << 27  # in all references

@@ -7,10 +7,10 @@ from typing import Any
 
 from ngramkit.basics.errors import UsageError, hint_for_unknown
 from ngramkit.basics.terminal_text import visible
+from ngramkit.drafters.references import REFERENCE_KEY
 from ngramkit.engines.request_texts import (
     IDS_KEY,
     PREDICTION_KEY,
-    REFERENCE_KEY,
     TEMPLATE_IDS_KEY,
     TEMPLATE_KEY,
 )

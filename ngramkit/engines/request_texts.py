@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from ngramkit.basics.errors import UsageError, one_line, reason
-from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
+from ngramkit.drafters.references import NO_REFERENCES, REFERENCE_KEY, ReferenceTexts
 from ngramkit.engines.metrics import Statistics
 
 LOG = logging.getLogger("ngramkit")
-REFERENCE_KEY = "ngramkit_reference"  # the parameter of a request
 IDS_KEY = "ngramkit_reference_ids"  # all texts' ids, as vLLM's front end adds them
 TEMPLATE_KEY = "ngramkit_templates"  # texts of its tools, as front ends add them
 TEMPLATE_IDS_KEY = "ngramkit_template_ids"

@@ -27,6 +27,7 @@ from ngramkit.budget.crossover import stops_paying
 from ngramkit.budget.model_size import model_size, served_config
 from ngramkit.budget.pass_times import PassTimes, pass_times
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
+from ngramkit.drafters.references import REFERENCE_KEY
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig, config_for
 from ngramkit.engines.growing_history import Finished
@@ -35,7 +36,6 @@ from ngramkit.engines.remembered_requests import Departures, joined_history
 from ngramkit.engines.request_parameters import forbids_drafts, tenant_of_request
 from ngramkit.engines.request_texts import (
     MAX_RUNNING_TEXT_TOKENS,
-    REFERENCE_KEY,
     TEMPLATE_KEY,
     text_encoder,
 )

@@ -9,9 +9,10 @@ import importlib
 from typing import Any
 
 from ngramkit.basics.errors import UsageError, one_line
+from ngramkit.drafters.references import REFERENCE_KEY
 from ngramkit.engines.config import require_usable_variable
 from ngramkit.engines.request_parameters import check_parameters
-from ngramkit.engines.request_texts import REFERENCE_KEY, TEMPLATE_KEY, given_texts, token_ids
+from ngramkit.engines.request_texts import TEMPLATE_KEY, given_texts, token_ids
 from ngramkit.engines.tool_templates import offered_templates
 
 CORPUS_CLASS = "sglang.srt.speculative.cpp_ngram.ngram_corpus.NgramCorpus"

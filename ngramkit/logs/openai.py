@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ngramkit.corpus.turns import ASSISTANT, SYSTEM, content_text
+from ngramkit.drafters.references import REFERENCE_KEY
 from ngramkit.logs.caches import FROM_CACHE, is_from_cache
 from ngramkit.logs.request import (
     FAILED,
@@ -174,6 +175,7 @@ def _read_exchange(where: FilePlace, body: Object) -> Iterator[LoggedRequest | s
     continued = _continues_last_message(request, response)
     several = request[key] if key in TEXT_PROMPTS and _has_many_prompts(request[key]) else None
     prompt: Prompt = "" if several else _prompt_of(where, request, key, tools)
+    references = _references_of(where, request)
     for text, number, finish_reason, stop_string in answers:
         if several:
             nth = min(number * len(several) // len(answers), len(several) - 1)
@@ -186,8 +188,26 @@ def _read_exchange(where: FilePlace, body: Object) -> Iterator[LoggedRequest | s
         finished = not is_cut_off(finish_reason) and not isinstance(stop_string, str)
         yield LoggedRequest(
             prompt, text, name, kind,
-            time=time, model=model, finished=finished, continued=continued,
+            references=references, time=time, model=model, finished=finished, continued=continued,
         )  # fmt: skip
+
+
+def _references_of(where: FilePlace, request: Object) -> tuple[str, ...]:
+    """Return the text of `prediction`, and those of REFERENCE_KEY in vLLM's and SGLang's fields."""
+    given: list[Any] = []
+    for field in ("prediction", "vllm_xargs", "custom_params"):
+        parameters = request.get(field)
+        if not isinstance(parameters, dict):
+            continue
+        if field == "prediction":
+            given.append(content_text(parameters.get("content"), where.unread))
+        else:
+            texts = parameters.get(REFERENCE_KEY, [])
+            given += texts if isinstance(texts, list) else [texts]
+    references = tuple(text for text in given if isinstance(text, str))
+    if len(references) < len(given):
+        where.count_unread("references that are not texts")
+    return references
 
 
 def _is_object(value: Any) -> bool:

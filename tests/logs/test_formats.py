@@ -94,6 +94,26 @@ def test_a_gateway_keeps_requests_beside_answers():
     assert response.output == 'Two.\n<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>'
 
 
+def test_texts_that_came_with_a_request_are_references(tmp_path):
+    parts = [{"type": "text", "text": "old "}, {"type": "text", "text": "file"}]
+    given = [
+        {"prediction": {"type": "content", "content": "whole"}},
+        {"prediction": {"type": "content", "content": parts}},
+        {"vllm_xargs": {"ngramkit_reference": "one"}},
+        {"custom_params": {"ngramkit_reference": ["one", [1, 2]]}, "prediction": None},
+    ]
+    request = {"messages": [{"role": "user", "content": "Edit."}]}
+    response = {"choices": [{"message": {"content": "x"}}]}
+    log = tmp_path / "log.jsonl"
+    lines = [json.dumps({"request": {**request, **each}, "response": response}) for each in given]
+    log.write_text("\n".join(lines))
+    notes = Notes()
+    requests = read_log(log, reporter=notes)
+    expected = [("whole",), ("old file",), ("one",), ("one",)]
+    assert [request.references for request in requests] == expected
+    assert "references that are not texts (1)" in notes.lines[-1]
+
+
 def test_openhands_calls_and_trajectories():
     (call,), said = read("openhands/completions")
     assert (spoken(call.prompt), call.output) == (
