@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from ngramkit.basics.machine import Lock
 from ngramkit.decode.base import ResumableVerifier
 from ngramkit.decode.cache import InPlaceCache
 from ngramkit.drafters.base import DraftTree, TokenArray
 
+_LOCK = Lock()
 LENGTH_BEFORE_SCALING = "original_max_position_embeddings"
 
 
@@ -73,7 +76,8 @@ def rotary_embeddings(config: Any) -> Iterator[dict[str, Any]]:
 class LengthLimitVerifier:
     """A verifier that ends drafts before limits and reads the text again where `generate` does.
 
-    Dynamic scaling leaves frequencies in the model, so every pass resets them.
+    Dynamic scaling leaves frequencies in the model, so every pass resets them, and other threads'
+    passes wait.
     """
 
     def __init__(self, verifier: ResumableVerifier, model: Any, limits: LengthLimits) -> None:
@@ -139,13 +143,14 @@ class LengthLimitVerifier:
         self._verifier.keep(nodes)
 
     def _run(self, run: Callable[..., torch.Tensor], *given: Any) -> torch.Tensor:
-        for part in self._ropes:
-            restore_frequencies(part)
-        try:
-            return run(*given)
-        finally:
+        with _LOCK if self._ropes else nullcontext():
             for part in self._ropes:
                 restore_frequencies(part)
+            try:
+                return run(*given)
+            finally:
+                for part in self._ropes:
+                    restore_frequencies(part)
 
 
 def restore_frequencies(rope: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -86,6 +88,49 @@ def test_every_length_of_a_prompt_around_a_switch(name, mode):
             verifier = open_verifier(model, choose_verify_mode(model, mode), room=64)
             run = decode(verifier, drafter, Request(prompt, NEW_TOKENS, 8))
             assert run.token_ids.tolist() == answer, len(prompt)
+
+
+def test_requests_of_two_threads_do_not_share_frequencies():
+    """The longer one's frequencies are set while the shorter one's pass begins."""
+    model = turned("llama", "dynamic")
+    longer, shorter = prompts((50, 40))
+    logits = {}
+
+    def read(prompt):
+        with torch.inference_mode():
+            logits[len(prompt)] = open_verifier(model, "tree", room=64).prefill(prompt)
+
+    for prompt in (longer, shorter):
+        read(prompt)
+    alone = dict(logits)
+    begun, turned_, done = (threading.Event() for _ in range(3))
+
+    def before(*_):
+        if threading.current_thread().name == "longer":
+            begun.wait(0.3)
+        else:
+            begun.set()
+            turned_.wait(0.3)
+
+    def after(*_):
+        if threading.current_thread().name == "longer":
+            turned_.set()
+            done.wait(0.3)
+        else:
+            done.set()
+
+    model.model.rotary_emb.register_forward_pre_hook(before)
+    model.model.rotary_emb.register_forward_hook(after)
+    threads = [
+        threading.Thread(target=read, args=(prompt,), name=name)
+        for name, prompt in (("longer", longer), ("shorter", shorter))
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    for length, expected in alone.items():
+        torch.testing.assert_close(logits[length], expected)
 
 
 def test_a_longer_request_leaves_no_frequencies_behind():
