@@ -346,7 +346,8 @@ class BatchDrafter:
         workspace = self._workspaces[0]
         given: Given = asked.references if len(asked.references) else NO_REFERENCES
         refers = given is not session.references or (prompt is not None and len(given) > 0)
-        begins = session.request is None or prompt is not None or refers
+        most = len(session.draft or ()) + MAX_STEP_TOKENS  # that a pass and skipped ones write
+        begins = session.request is None or prompt is not None or refers or len(written) > most
         answer = min(_prompt_length(session, row, asked), len(row)) if refers else len(row)
         if session.request is None:
             past = self.source.past if self.history is None else self.history.past(session.tenant)

@@ -344,6 +344,17 @@ def test_tokens_of_the_next_prompt_are_not_accepted():
     assert drafter.statistics.accepted_tokens == 0
 
 
+def test_a_pause_ends_with_its_request():
+    """Without a history, the next turn of a conversation goes on in the same session."""
+    drafter = drafter_over(Certain, min_probability=0.4)
+    answered = [1, *[5] * 127]  # no draft is right
+    for size in range(64, 128):
+        paused = len(drafter.chain_batch([ids(answered[:size])], [4])[0]) == 0
+    assert paused
+    (draft,) = drafter.chain_batch([ids([*answered, *[7] * 32])], [4])
+    assert (len(draft), drafter.statistics.requests) == (4, 1)
+
+
 def test_budget_zero_and_empty_rows_are_not_drafted_for(makers):
     drafter = drafter_over(makers["plain"])
     drafts = drafter.draft_batch([ids([0, 1]), ids([]), ids([1, 2])], [0, 4, 4])
