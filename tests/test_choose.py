@@ -12,6 +12,7 @@ from reporters import Notes
 
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.basics.kinds import KIND_OF_ROLE, KINDS, Kind
+from ngramkit.basics.progress import SILENT
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.choose import choose_drafter
@@ -360,10 +361,10 @@ def test_past_requests_are_used_where_they_are_named(here, tmp_path):
 
 
 def test_a_drafter_that_is_named_twice_is_one():
-    named = asked_drafters(["rest", "rest:max_match=4", "rest: max_match=4", "rest"])
+    named = asked_drafters(["rest", "rest:max_match=4", "rest: max_match=4", "rest"], SILENT)
     assert [each.label for each in named] == ["rest", "rest:max_match=4"]
     texts = ["rest:budget=8", "rest:max_match=4,budget=auto", "rest:budget=8", "rest"]
-    budgeted = asked_drafters(texts, DrafterSpec.with_budget)
+    budgeted = asked_drafters(texts, SILENT, DrafterSpec.with_budget)
     assert [each.label for each in budgeted] == [texts[0], texts[1], "rest"]
     assert [each.budget for each in budgeted] == [8, "auto", 0]
     assert [str(each) for each in budgeted] == ["rest", "rest:max_match=4", "rest"]

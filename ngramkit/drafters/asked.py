@@ -12,8 +12,9 @@ from itertools import count
 from typing import Any
 
 from ngramkit.basics.errors import UsageError, hint_for_unknown, require_list
+from ngramkit.basics.progress import Reporter
 from ngramkit.drafters.checked import require_drafter
-from ngramkit.drafters.spec import DrafterSpec, own_name
+from ngramkit.drafters.spec import DrafterSpec, is_made, own_name
 
 
 def listed_drafters(drafters: Any) -> list[Any]:
@@ -25,13 +26,21 @@ def listed_drafters(drafters: Any) -> list[Any]:
 
 
 def asked_drafters(
-    drafters: Any, resolve: Callable[[Any], DrafterSpec] = DrafterSpec.parse
+    drafters: Any,
+    reporter: Reporter,
+    resolve: Callable[[Any], DrafterSpec] = DrafterSpec.parse,
 ) -> list[DrafterSpec]:
     """Resolve one drafter or several: each name once, own ones of one name numbered (`NAME-2`)."""
     by_label: dict[str, DrafterSpec] = {}
-    for asked in map(resolve, listed_drafters(drafters)):
+    for given in listed_drafters(drafters):
+        asked = resolve(given)
         if asked.make is not None:
             asked = replace(asked, name=_unused_name(asked.name, by_label))
+        if is_made(given):
+            reporter.note(
+                f"{asked.name} is one object for all requests: what it learns from an answer "
+                "flatters the next figures; give its class"
+            )
         by_label.setdefault(asked.label, asked)
     return list(by_label.values())
 

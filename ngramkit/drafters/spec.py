@@ -36,7 +36,7 @@ class DrafterSpec:
             return given
         if not isinstance(given, str):
             require_drafter(given, or_maker=True)
-            return cls(own_name(given), make=(lambda: given) if _is_made(given) else given)
+            return cls(own_name(given), make=(lambda: given) if is_made(given) else given)
         name, colon, rest = given.partition(":")
         entry = drafter_entry(name)
         if not colon:
@@ -86,18 +86,19 @@ class DrafterSpec:
 
 
 def own_name(drafter: Any) -> str:
-    if _is_made(drafter):
+    if is_made(drafter):
         return type(drafter).__name__
     return str(getattr(drafter, "__name__", "drafter"))
 
 
-def _is_made(drafter: Any) -> bool:
+def is_made(drafter: Any) -> bool:
+    """Return whether it is a drafter object, not a name, a class or a function."""
     return hasattr(drafter, "draft") and not isinstance(drafter, type)
 
 
 def require_not_made(drafter: Any, why: str) -> None:
     """Raise UsageError for a drafter object: it may have learnt from the request before."""
-    if _is_made(drafter):
+    if is_made(drafter):
         raise UsageError(
             f"drafter must be a name or a class, got one {type(drafter).__name__}",
             f"Give its class, or a function that makes one: {why}.",

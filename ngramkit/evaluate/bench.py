@@ -109,7 +109,7 @@ def bench(
     names = [each for each in listed if each != BASELINE_DRAFTER] if listed else DEFAULT_DRAFTERS
     ways = list(dict.fromkeys(filter(is_transformers, names)))
     asked = asked_drafters(
-        [each for each in names if not is_transformers(each)], DrafterSpec.with_budget
+        [each for each in names if not is_transformers(each)], reporter, DrafterSpec.with_budget
     )
     for each in asked:
         if each.make is None and each.name == BASELINE_DRAFTER:

@@ -92,7 +92,7 @@ def record(
 
     Raises UsageError for options that cannot work, and if `out` is the record of another model.
     """
-    asked = asked_drafters(drafters) or [DrafterSpec.parse(DEFAULT_DRAFTER)]
+    asked = asked_drafters(drafters, reporter) or [DrafterSpec.parse(DEFAULT_DRAFTER)]
     if budget == "auto":
         raise UsageError("budget must be a number of nodes, got 'auto'", option="budget")
     require_template(template)

@@ -148,7 +148,7 @@ def replay(
     if isinstance(drafters, Iterator):
         drafters = list(drafters)
     given = {name: value for name, value in locals().items() if name not in NOT_OPTIONS}
-    asked = asked_drafters(drafters)
+    asked = asked_drafters(drafters, reporter)
     if not asked:
         raise UsageError("drafters must name at least one", option="drafters")
     curves = artifacts if isinstance(artifacts, Mapping) else None

@@ -10,6 +10,7 @@ from functools import cache, partial
 
 import numpy as np
 import pytest
+from reporters import Notes
 
 import ngramkit
 from ngramkit import DraftTree
@@ -244,8 +245,9 @@ class Unhashable(Mine):
 
 def test_one_object_is_taken_for_a_list_of_one_and_need_not_be_hashable(answers, tmp_path):
     drafter = Unhashable(DraftTree.empty)
-    words = {"model": "demo", "drafters": drafter, "budgets": [2]}
+    words = {"model": "demo", "drafters": drafter, "budgets": [2], "reporter": (notes := Notes())}
     assert [each.drafter for each in ngramkit.replay(answers, **words)] == ["Unhashable"]
+    assert "Unhashable is one object for all requests" in notes
     questions = tmp_path / "questions.jsonl"
     questions.write_text('{"prompt": "def f(x):"}\n')
     measured = ngramkit.bench(

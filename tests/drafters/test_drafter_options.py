@@ -6,6 +6,7 @@ import pytest
 from choosing import MINE, chosen
 
 from ngramkit.basics.errors import UsageError
+from ngramkit.basics.progress import SILENT
 from ngramkit.choose import DrafterChoice, choose_from_sources
 from ngramkit.drafters.asked import asked_drafters
 from ngramkit.drafters.context import Context
@@ -60,7 +61,7 @@ def test_a_drafter_of_ones_own_takes_the_same_place():
     assert made.load() is not made.load()
     assert (choose_from_sources(one, MINE, Sources()).label, made.label) == ("Context", "Context")
     assert isinstance(made, DrafterChoice)
-    several = asked_drafters([Context, one, "context", Context])
+    several = asked_drafters([Context, one, "context", Context], SILENT)
     labels = [choose_from_sources(each, MINE, Sources()).label for each in several]
     assert labels == ["Context", "Context-2", "context", "Context-3"]
     assert "Context" in repr(made)
