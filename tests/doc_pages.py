@@ -14,6 +14,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from enum import Enum
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -135,7 +136,9 @@ def _entry(name: str, thing: Any) -> str:
     """Return a name's heading, how it is called, what its docstring says, and a class's methods."""
     parts = [f"### {name}"]
     is_error = inspect.isclass(thing) and issubclass(thing, Exception)
-    if not is_error and not getattr(thing, "_is_protocol", False):
+    if inspect.isclass(thing) and issubclass(thing, Enum):
+        parts.append(f"```python\n{', '.join(f'{name}.{each.name}' for each in thing)}\n```")
+    elif not is_error and not getattr(thing, "_is_protocol", False):
         parts.append(f"```python\n{_call(name, thing)}\n```")
     text = inspect.getdoc(thing) or ""
     parts.append(_prose(text))
