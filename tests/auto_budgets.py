@@ -14,4 +14,5 @@ def auto_of(node, drafter=None, **options):
     passes = [Pass(size, 10, 1 + node * size) for size in (0, 1, 2, 4, 8, 16)]
     costs = PassCosts(ModelCost(FREE_TOKENS["cpu"]).curve(16))
     costs.recall(Profile("made-up", "cpu", "float32", passes).summary())
+    costs.learn(0, 10, 1.0)
     return AutoBudget(costs, drafter or NoDraft(), **options)

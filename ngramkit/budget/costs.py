@@ -7,7 +7,7 @@ in tiles, engines have graph sizes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite, log
 from statistics import median
 from types import MappingProxyType
@@ -129,10 +129,14 @@ class PassCosts:
         return after.pace * after.typical(0)
 
     def reach(self, length: int) -> int:
-        """Return the most rows to verify: twice those of the largest timed pass."""
+        """Return the most rows to verify: twice those of the largest timed pass.
+
+        It is 0 before a pass without a draft, which shows the machine's pace.
+        """
         after = self._times_of_context_class(length)
         largest = max(after.passes, default=0)
-        known = 0 in after.passes and (self._trusts_neighbours or after.has_run(0))
+        has_pace = after.has_run(0) or (self._trusts_neighbours and 0 not in after.recalled)
+        known = 0 in after.passes and has_pace
         return (2 * largest or 1) if known else 0
 
     def learn(self, rows: int, length: int, seconds: float) -> None:
@@ -160,7 +164,7 @@ class PassCosts:
                 if size <= self.most and _is_time(seconds)
             }
             if place < 64 and 0 in times:
-                self._by_context[place] = _ContextTimes(times)
+                self._by_context[place] = _ContextTimes(times, recalled=times)
 
     def _times_of_context_class(self, length: int) -> _ContextTimes:
         place, known = context_class(length), self._by_context
@@ -175,7 +179,7 @@ class PassCosts:
 class _Timed(NamedTuple):
     size: int
     seconds: float
-    ratio: float  # to the usual seconds of its size at pace 1; 1.0 if these are unknown
+    ratio: float  # to the usual seconds of its size at pace 1; the plain pace if they are unknown
     sample: list[float]
 
 
@@ -184,8 +188,11 @@ class _ContextTimes:
 
     Machines change their pace, so a sample is kept as seconds over the pace: the median ratio of
     the five passes around it to the usual times of their sizes. If some had no draft, only those
-    count: drafts may have become dearer instead. A size that hardly ran counts as 1, so that a busy
-    moment ends although all passes after it try new sizes.
+    count: drafts may have become dearer instead. A size that hardly ran counts as the last of
+    these, so that a busy moment ends although all passes after it try new sizes.
+
+    Times of another process have its pace, and it may have been busy. So the first pass without a
+    draft shows the pace, and times that disagree with the first own pass of their size are dropped.
     """
 
     def __init__(
@@ -194,6 +201,7 @@ class _ContextTimes:
         pace: float = 1.0,
         *,
         forget: bool = False,
+        recalled: Iterable[int] = (),
     ) -> None:
         self.pace = self._plain_pace = pace  # now, and at the last pass without a draft
         self.passes: dict[int, Samples] = {  # by size
@@ -201,6 +209,7 @@ class _ContextTimes:
             for size, seconds in times.items()
         }
         self._borrowed = set(times) if forget else set[int]()  # sizes to forget
+        self.recalled = set(recalled)  # sizes that only another process has timed
         self._window: deque[_Timed] = deque(maxlen=2 * ENOUGH_PASSES - 1)
         self._last_run = dict.fromkeys(times, 0)  # number of the pass, by size
         self._now = 0
@@ -213,7 +222,7 @@ class _ContextTimes:
         times = {
             size: plain + growth * max(self.typical(size) - plain, 0.0) for size in self.passes
         }
-        return _ContextTimes(times, self.pace, forget=forget)
+        return _ContextTimes(times, self.pace, forget=forget, recalled=self.recalled)
 
     def has_run(self, size: int) -> bool:
         return self._last_run.get(size, 0) > 0
@@ -242,8 +251,10 @@ class _ContextTimes:
         self._now += 1
         self._last_run[size] = self._now
         own = self.passes.setdefault(size, deque(maxlen=RECENT_PASSES))
+        if size in self.recalled and (size == 0 or 0 not in self.recalled):
+            self._compare_with_recalled(size, seconds)
         sample = [seconds / self.pace]
-        ratio = seconds / self.typical(size) if len(own) >= ENOUGH_PASSES else 1.0
+        ratio = seconds / self.typical(size) if len(own) >= ENOUGH_PASSES else self._plain_pace
         own.append(sample)
         self._medians.pop(size, None)
         self._window.append(_Timed(size, seconds, ratio, sample))
@@ -256,6 +267,14 @@ class _ContextTimes:
             amid.sample[0] = amid.seconds / self.pace
             self._medians.pop(amid.size, None)
         self._cached = None
+
+    def _compare_with_recalled(self, size: int, seconds: float) -> None:
+        self.recalled.remove(size)
+        pace = seconds / self.typical(size)
+        if size == 0:
+            self.pace = self._plain_pace = pace
+        elif max(pace, self.pace) > (1 + MAX_SPREAD) * min(pace, self.pace):
+            self.passes[size].clear()
 
     def _forget_borrowed(self, *, with_draft: bool) -> None:
         for size in [each for each in self._borrowed if (each > 0) == with_draft]:

@@ -192,7 +192,9 @@ def test_costs_start_from_the_measured_sizes_of_a_profile():
     costs.recall(profile().summary())
     assert costs.at(40)[4] == pytest.approx(1.4)
     assert costs.at(600)[16] == pytest.approx(1 + 0.3 * 16)
-    assert costs.reach(40) == 32
+    assert costs.reach(40) == 0  # the machine's pace is not known yet
+    costs.learn(0, 40, 3.0)
+    assert (costs.reach(40), costs.unit(40)) == (32, 3.0)
     fed(costs, lambda rows: 1 + 0.5 * rows, length=40, sizes=(1, 4, 16))
     assert costs.at(40)[4] == pytest.approx(3.0, rel=0.02)
 
