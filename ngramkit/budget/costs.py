@@ -135,8 +135,8 @@ class PassCosts:
         """
         after = self._times_of_context_class(length)
         largest = max(after.passes, default=0)
-        has_pace = after.has_run(0) or (self._trusts_neighbours and 0 not in after.recalled)
-        known = 0 in after.passes and has_pace
+        has_pace = 0 in after.passes and 0 not in after.recalled
+        known = has_pace and (self._trusts_neighbours or after.has_run(0))
         return (2 * largest or 1) if known else 0
 
     def learn(self, rows: int, length: int, seconds: float) -> None:
@@ -188,8 +188,8 @@ class _ContextTimes:
 
     Machines change their pace, so a sample is kept as seconds over the pace: the median ratio of
     the five passes around it to the usual times of their sizes. If some had no draft, only those
-    count: drafts may have become dearer instead. A size that hardly ran counts as the last of
-    these, so that a busy moment ends although all passes after it try new sizes.
+    count: drafts may have become dearer instead. A size that hardly ran counts as the last pass
+    without a draft, so that a busy moment ends although all passes after it try new sizes.
 
     Times of another process have its pace, and it may have been busy. So the first pass without a
     draft shows the pace, and times that disagree with the first own pass of their size are dropped.
