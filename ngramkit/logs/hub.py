@@ -8,9 +8,9 @@ from typing import Any
 
 from ngramkit.basics.errors import InputError, hub_errors
 from ngramkit.basics.progress import SILENT, Reporter
+from ngramkit.corpus.files import DESCRIPTIONS
 
 DATASET_NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^@:]+))?")
-DESCRIPTION = "dataset_infos.json"  # of a dataset's tables
 PARQUET_BRANCH = "refs/convert/parquet"
 # In the order of preference: what was recorded, then tables of it.
 KINDS = ((".jsonl", ".jsonl.gz", ".jsonl.zst"), (".json",), (".parquet",))
@@ -47,7 +47,7 @@ def dataset_files(name: str | Path, reporter: Reporter = SILENT) -> list[Path]:
 def _files_of_dataset(info: Any) -> tuple[str, list[str]]:
     """Return the commit, and the files of the first kind that there is."""
     names = sorted(file.rfilename for file in info.siblings or ())
-    names = [name for name in names if not name.endswith(DESCRIPTION)]
+    names = [name for name in names if Path(name).name not in DESCRIPTIONS]
     found = ([name for name in names if name.lower().endswith(kind)] for kind in KINDS)
     return info.sha, next(filter(None, found), [])
 

@@ -194,16 +194,12 @@ def _read_exchange(where: FilePlace, body: Object) -> Iterator[LoggedRequest | s
 
 def _references_of(where: FilePlace, request: Object) -> tuple[str, ...]:
     """Return the text of `prediction`, and those of REFERENCE_KEY in vLLM's and SGLang's fields."""
-    given: list[Any] = []
-    for field in ("prediction", "vllm_xargs", "custom_params"):
-        parameters = request.get(field)
-        if not isinstance(parameters, dict):
-            continue
-        if field == "prediction":
-            given.append(content_text(parameters.get("content"), where.unread))
-        else:
-            texts = parameters.get(REFERENCE_KEY, [])
-            given += texts if isinstance(texts, list) else [texts]
+    prediction, given = request.get("prediction"), list[Any]()
+    if isinstance(prediction, dict):
+        given.append(content_text(prediction.get("content"), where.unread))
+    for parameters in (request.get("vllm_xargs"), request.get("custom_params")):
+        texts = parameters.get(REFERENCE_KEY, []) if isinstance(parameters, dict) else []
+        given += texts if isinstance(texts, list) else [texts]
     references = tuple(text for text in given if isinstance(text, str))
     if len(references) < len(given):
         where.count_unread("references that are not texts")
