@@ -166,7 +166,7 @@ def say_replay(results: Replays, out: Output) -> None:
         out.show("", f"with {budgets[-1]} nodes")
         _say_passes(replayed, out)
         _say_categories(replayed, out)
-    if not (results.curves and results.baseline is None) and (ratios := results.ratios()):
+    if (results.baseline or not results.curves) and (ratios := results.ratios()):
         title = f"ratios of tokens/step with {budgets[-1]} nodes"
         out.show("", *lines_of_ratios(title, ratios))
 
