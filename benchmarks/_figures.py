@@ -19,7 +19,7 @@ import io
 import json
 import platform
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +64,10 @@ def tables() -> list[str]:
     return sorted(path.stem for path in FIGURES.glob("*.json") if "rows" in read_figures(path.stem))
 
 
-def table(name: str, columns: Sequence[str] = (), rows: Collection[str] = ()) -> str:
-    """Return a record as Markdown; only some columns or rows (by their first cell) if given."""
+def table(name: str) -> str:
+    """Return a record as Markdown."""
     record = read_figures(name)
-    head = record["head"]
-    kept = [head.index(column) for column in columns or head]
-    cells = [row for row in record["rows"] if not rows or row[0] in rows]
-    text = markdown([head[n] for n in kept], [[row[n] for n in kept] for row in cells])
-    return f"{text}\n\n{provenance(record)}"
+    return f"{markdown(record['head'], record['rows'])}\n\n{provenance(record)}"
 
 
 def provenance(record: Mapping[str, Any]) -> str:

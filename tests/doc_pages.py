@@ -264,13 +264,19 @@ def packed_gain() -> str:
 
 
 def vllm_steps() -> str:
-    """Return README's part of the table of vLLM's Model Runner V2."""
-    from benchmarks._figures import table
+    """Return README's figures of vLLM's Model Runner V2."""
+    from benchmarks._figures import read_figures
 
-    columns = ["one at a time", "eight at once", "asked again"]
-    rows = ["vLLM's `ngram`", "ngramkit, datastore", "ngramkit, datastore and its own answers"]
-    head = ["drafts", *(f"steps, {column}" for column in columns)]
-    return table("vllm_v2", head, [*rows, "vLLM's `suffix` (V1)"])
+    steps = {name: (once, again) for name, once, _, again, _ in read_figures("vllm_v2")["rows"]}
+    ngram, _ = steps["vLLM's `ngram`"]
+    datastore, _ = steps["ngramkit, datastore"]
+    _, learned = steps["ngramkit, datastore and its own answers"]
+    _, suffix = steps["vLLM's `suffix` (V1)"]
+    return (
+        f"On MT-Bench a datastore divides the steps of vLLM's Model Runner V2 by {datastore} "
+        f"(vLLM's `ngram`: {ngram}).\nWhen the questions come again, its own answers divide "
+        f"them by {learned} (vLLM's `suffix`: {suffix})."
+    )
 
 
 def figure(name: str) -> str:
