@@ -30,7 +30,7 @@ from ngramkit.corpus.deduplication import DUPLICATES, EVALUATION, Deduplicated
 from ngramkit.corpus.document import Position
 from ngramkit.corpus.encoding import EncodedBatch, encode_documents, use_cores
 from ngramkit.corpus.gigatoken import ComparedEncoder
-from ngramkit.corpus.naming import default_artifact_paths, planned_corpus
+from ngramkit.corpus.naming import default_artifact_paths, planned_corpus, without_checksum
 from ngramkit.corpus.open import (
     AnyCorpus,
     CorpusOptions,
@@ -313,6 +313,10 @@ def _token_build(
             writer.abandon()
             raise
         facts = dict(plan["corpus"])
+        if _has_changed(corpus, facts):  # such as a session that goes on
+            note = "changed while it was read: the artifact has no checksum of its text"
+            reporter.note(f"{corpus.id} {note}")
+            facts = without_checksum(facts)
         if cutter.licenses:
             facts["licenses"] = dict(sorted(cutter.licenses.items()))
         left_out = corpus.skipped.counts.left_out()
@@ -331,6 +335,13 @@ def _token_build(
 
     private = is_private_corpus(plan["corpus"])
     return Build(kind=TokenStore, plans=[plan], write=write, inputs=corpus.places, private=private)
+
+
+def _has_changed(corpus: AnyCorpus, record: Mapping[str, Any]) -> bool:
+    try:
+        return corpus.record() != record
+    except (InputError, OSError):  # a file was removed
+        return True
 
 
 def _require_text(corpus: AnyCorpus, ending: int | None, counts: Mapping[str, int]) -> None:

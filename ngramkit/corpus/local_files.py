@@ -17,7 +17,7 @@ from typing import IO, Any, Self
 from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.basics.machine import expand_home
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.untrusted import open_stream
+from ngramkit.basics.untrusted import Identity, file_identity, open_stream
 from ngramkit.corpus import unpacking
 from ngramkit.corpus.files import (
     ABOUT,
@@ -55,6 +55,9 @@ class LocalSource(FileSource):
     paths: Sequence[Path]
     facts: Mapping[str, Any] = field(default_factory=dict)  # additions to the record
     folder: Path | None = None  # that holds `paths`, if the user named a folder
+    _digests: dict[tuple[Identity, ...], str] = field(  # by the files' identities
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     @property
     def places(self) -> Sequence[Path]:
@@ -101,13 +104,16 @@ class LocalSource(FileSource):
         groups = None if self.groups is None else range(*self.groups)
         return count_documents(path, self.reading.column, groups)
 
-    @cached_property
+    @property
     def digest(self) -> str:
-        """The sha256 of names and contents."""
-        digest = hashlib.sha256()
-        for name, path in zip(self.names, self.paths, strict=True):
-            digest.update(f"{name}\0{sha256_of(path)}\n".encode())
-        return digest.hexdigest()
+        """The sha256 of names and contents, as they are now."""
+        state = tuple(file_identity(path.stat()) for path in self.paths)
+        if state not in self._digests:
+            digest = hashlib.sha256()
+            for name, path in zip(self.names, self.paths, strict=True):
+                digest.update(f"{name}\0{sha256_of(path)}\n".encode())
+            self._digests[state] = digest.hexdigest()
+        return self._digests[state]
 
     def record(self) -> dict[str, Any]:
         files = {"files": len(self.paths), "sha256": self.digest}

@@ -78,3 +78,11 @@ def whole_corpus(record: Mapping[str, Any]) -> dict[str, Any]:
 def planned_corpus(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record without the facts that are counted while the text is read."""
     return {name: value for name, value in record.items() if name not in COUNTED_FACTS}
+
+
+def without_checksum(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a corpus whose files changed while they were read."""
+    facts = {name: value for name, value in record.items() if name != "sha256"}
+    if mixed := _parts_of_record(record, "mixed"):
+        facts["mixed"] = [without_checksum(part) for part in mixed]
+    return facts

@@ -178,6 +178,7 @@ class ArtifactWriter:
         self._place.put_in_place(keep)
         if not self._recalled and not foreign:
             write_proof_of_own_files(self.path, manifest)
+        self._finished.clear()  # a later error has nothing to resume
         return self.path
 
 
@@ -230,7 +231,7 @@ class Build(Generic[Made]):
             force=force,
         ) as writer:
             self.write(writer)
-        return self.kind.open(path, writer.manifest)
+            return self.kind.open(path, writer.manifest)  # while no other build can replace it
 
 
 def recipe_text(build: str, inputs: Mapping[str, Any]) -> str:

@@ -23,15 +23,18 @@ from ngramkit.builders import tokens as builder
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import encoding
-from ngramkit.corpus.document import Document, Position
+from ngramkit.corpus.document import BEGINNING, Document, Position
 from ngramkit.corpus.encoding import EncodedBatch
+from ngramkit.corpus.naming import without_checksum
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.artifact import verify_checksums_and_values
 from ngramkit.formats.card import artifact_card
+from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.outputs import PROGRESS
 from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.safetensors import open_arrays
+from tests.reporters import Notes
 
 TEXTS = [f"def f{n}(x):\n    return x + {n}\n" * (n % 5) for n in range(60)]  # some are empty
 LICENSES = ["MIT", "Apache-2.0", "GPL-3.0"]
@@ -231,7 +234,7 @@ def test_an_interrupted_build_loses_no_batch(corpus, tmp_path, monkeypatch, batc
     again = tokenize(corpus, "demo", tmp_path / "store", reporter=heard, **options)
     assert digests(again) == digests(whole)
     assert len(encoded) == len(TEXTS) - 4 * batches
-    assert heard.notes[0].startswith(f"resuming after {4 * batches} documents, ")
+    assert heard.lines[0].startswith(f"resuming after {4 * batches} documents, ")
 
 
 @pytest.mark.parametrize("written", range(0, 24, 3))
@@ -294,8 +297,8 @@ def test_documents_left_out_are_counted_and_reported_also_by_a_resumed_build(
     notes = Notes()
     store = tokenize(corpus, "demo", tmp_path / "store", reporter=notes)
     assert store.manifest.corpus["left_out"] == {"unlicensed": 20, "opted_out": 1}
-    assert "left out 20 documents (their licences are not listed)" in notes.notes
-    assert "left out 1 document (they opted out)" in notes.notes
+    assert "left out 20 documents (their licences are not listed)" in notes.lines
+    assert "left out 1 document (they opted out)" in notes.lines
     card = artifact_card(store.manifest)
     assert "left out: 20." in card
     assert "left out: 1 (sha256" in card
@@ -320,15 +323,7 @@ def test_a_resumed_build_counts_bad_records_of_the_earlier_run(tmp_path, monkeyp
     again = open_corpus(str(tmp_path / "a.jsonl"), skip_bad=True)
     store = tokenize(again, "demo", tmp_path / "store", reporter=notes)
     assert store.manifest.corpus["bad_records"] == 1
-    assert notes.notes[-1] == "skipped 1 bad record"
-
-
-class Notes(Reporter):
-    def __init__(self):
-        self.notes = []
-
-    def note(self, text):
-        self.notes.append(text)
+    assert notes.lines[-1] == "skipped 1 bad record"
 
 
 class Amounts(Reporter):
@@ -428,6 +423,50 @@ def test_a_finished_store_is_found_again(corpus, tmp_path, monkeypatch):
         tokenize(corpus, "demo", store.path, eos=False)
 
 
+@pytest.mark.parametrize("happens", ["grows", "is removed", "is touched"])
+def test_a_file_that_changes_while_it_is_read(corpus, tmp_path, monkeypatch, happens):
+    monkeypatch.chdir(tmp_path)
+    path, read, pinned = tmp_path / "part-1.jsonl", type(corpus).documents, corpus.record()
+
+    def documents(self, at=BEGINNING):
+        yield from read(self, at)
+        if happens == "is removed":
+            path.unlink()
+        elif happens == "is touched":
+            os.utime(path)
+        else:
+            path.write_text(path.read_text() + '{"text": "more"}\n')
+
+    monkeypatch.setattr(type(corpus), "documents", documents)
+    notes = Notes()
+    store = tokenize(corpus, "demo", reporter=notes)
+    assert store.manifest.counts["documents"] == len(TEXTS)
+    if happens == "is touched":  # the same text
+        assert store.manifest.corpus["sha256"] == pinned["sha256"]
+        assert "changed" not in notes
+        return
+    assert "changed while it was read: the artifact has no checksum of its text" in notes
+    assert "sha256" not in store.manifest.corpus
+    assert store.manifest.corpus["id"] == pinned["id"]
+
+
+def test_an_open_corpus_whose_files_changed_is_not_up_to_date(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = tokenize(corpus, "demo")
+    (tmp_path / "part-0.jsonl").write_text('{"text": "other text"}\n')
+    after = tokenize(corpus, "demo")
+    assert after.manifest.counts["documents"] == before.manifest.counts["documents"] - 19
+    assert after.manifest.corpus == {**open_corpus(str(tmp_path / "*.jsonl")).record(),
+                                     "licenses": after.manifest.corpus["licenses"]}  # fmt: skip
+
+
+def test_of_a_mixture_no_part_has_a_checksum_if_one_changed(corpus):
+    mixed = open_corpus([corpus, "python-stdlib"]).record()
+    parts = without_checksum(mixed)["mixed"]
+    assert ["sha256" in part for part in mixed["mixed"]] == [True, True]
+    assert ["sha256" in part for part in parts] == [False, False]
+
+
 def test_a_damaged_store_is_replaced_with_force(corpus, tmp_path):
     store = tokenize(corpus, "demo", tmp_path / "s")
     whole, [shard] = digests(store), list(store.manifest.files)
@@ -440,6 +479,23 @@ def test_a_damaged_store_is_replaced_with_force(corpus, tmp_path):
             tokenize(corpus, "demo", store.path)
         assert caught.value.hint == "Replace it with force=True."
         assert digests(tokenize(corpus, "demo", store.path, force=True)) == whole
+
+
+def test_a_build_returns_its_own_store_if_another_replaces_it_at_once(
+    corpus, tmp_path, monkeypatch
+):
+    leave, out = builder.ArtifactWriter.__exit__, tmp_path / "store"
+
+    def left(self, *error):
+        leave(self, *error)
+        if self.plan["parameters"]["eos"]:
+            tokenize(corpus, "demo", out, eos=False, force=True)
+
+    monkeypatch.setattr(builder.ArtifactWriter, "__exit__", left)
+    store = tokenize(corpus, "demo", out, force=True)
+    assert store.manifest.parameters["eos"] is True
+    assert read_manifest(out).parameters["eos"] is False
+    assert len(list(store.documents())) == len(TEXTS)
 
 
 def test_a_build_replaces_its_own_damaged_tokens(corpus, tmp_path, monkeypatch):
