@@ -111,7 +111,7 @@ ARCTIC = build/arctic
 workloads: $(READY)
 	$(PYTHON) -m venv $(ARCTIC)
 	$(ARCTIC)/bin/pip install -q --no-deps arctic-inference==0.3.0
-	$(BIN)/python -m benchmarks.workloads $(WORKLOADS) --model $(DATA)/llama-tokenizer \
+	$(BIN)/python -m benchmarks.workloads $(WORKLOADS) --model $(DATA)/llama-tokenizer --write \
 	  --arctic $$($(ARCTIC)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")
 
 docs: $(READY)

@@ -6,7 +6,8 @@ nothing is accepted beyond an answer's end. Both sides get the same token arrays
 request's own text; `history`: also outputs of earlier calls. cN: chains of at most N tokens; tN:
 trees of N nodes. Arctic runs at several settings, and the best for each shape counts. blend's
 chains end where a token's score is below a cost: of those in COSTS, the best that verifies no more
-tokens than Arctic's best counts (the lowest cost if none does).
+tokens than Arctic's best counts (the lowest cost if none does). --write keeps the table of
+docs/benchmarks.md.
 
 Arctic is `arctic-inference` from the package index, built into its own environment by
 `make workloads`. Without it only blend runs.
@@ -25,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks import markdown, table_line
+from benchmarks._figures import write_figures
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.create import load_drafter
@@ -43,6 +45,15 @@ DEPTH = 24  # of Arctic's suffix trees, vLLM's default
 CHAINS = [(1.0, 0.0, 0.1), (1.0, 4.0, 0.1), (4.0, 0.0, 0.1), (64.0, 64.0, 0.1), (64.0, 64.0, 0.02)]
 TREES = [(64.0, 64.0, 0.0), (4.0, 0.0, 0.0), (1.0, 0.0, 0.0)]
 HEAD = ("workload", "history", "shape", "blend", "drafted", "Arctic", "drafted", "ratio")
+# As the table in docs/benchmarks.md calls them.
+WORKLOADS = {
+    "tau-airline-0-24": "tau-bench, airline agent",
+    "mini-swe-gemini-django": "mini-swe-agent",
+    "codet-even": "20 samples of a prompt (CodeT)",
+    "aider-answers-1": "aider's answers",
+    "aider-edits-1": "aider's edits",
+    "tora-gsm8k-1": "maths with code (ToRA)",
+}
 
 Tokens = npt.NDArray[np.int32]
 
@@ -171,29 +182,40 @@ def main() -> int:
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--arctic", type=Path, help="the folder that arctic_inference lies in")
     parser.add_argument("--limit", type=int, help="only the first calls of each file")
+    parser.add_argument("--write", action="store_true", help="keep the table for docs/")
     options = parser.parse_args()
+    if options.write and options.arctic is None:
+        parser.error("--write needs --arctic")
     if options.arctic is not None:
         sys.path.append(str(options.arctic))
     tokenizer = load_tokenizer(options.model)
     print(markdown(HEAD, []))
-    ratios = []
+    ratios, rows = [], []
     for file in options.files:
+        name = file.name.partition(".")[0]
         calls = read_calls(file, tokenizer)[: options.limit]
         for history in (False, True):
+            rows.append([WORKLOADS.get(name, name), "grows" if history else "none"])
             for shape in options.shapes.split(","):
                 ours, theirs = compare(
                     calls, shape, tokenizer.record, history=history,
                     arctic=options.arctic is not None,
                 )  # fmt: skip
-                cells = [file.name.partition(".")[0], "grows" if history else "", shape]
+                cells = [name, "grows" if history else "", shape]
                 cells += [f"{ours.per_step:.2f}", f"{ours.drafted:.1f}"]
                 if theirs is not None:
                     ratios.append(ours.per_step / theirs.per_step)
                     cells += [f"{theirs.per_step:.2f}", f"{theirs.drafted:.1f}"]
                     cells.append(f"{ratios[-1]:.3f}")
+                    rows[-1].append(f"{ours.per_step:.2f} / {theirs.per_step:.2f}")
                 print(table_line(cells), flush=True)
     if ratios:
         print(f"\nmean ratio {np.exp(np.mean(np.log(ratios))):.3f}, least {min(ratios):.3f}")
+    if options.write:
+        titles = {"c": "chain", "t": "tree"}
+        shapes = [f"{titles[shape[0]]} {shape[1:]}" for shape in options.shapes.split(",")]
+        head = ["calls", "history", *shapes]
+        write_figures("workloads", "make workloads", {"head": head, "rows": rows})
     return 0
 
 
