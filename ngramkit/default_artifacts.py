@@ -23,7 +23,7 @@ MAX_LINES = 5  # about artifacts left out
 
 
 class _Text(NamedTuple):
-    """Three names of an artifact's text from one corpus. Texts with an equal name are equal."""
+    """Three ids of an artifact's text from one corpus. Texts that share one are the same text."""
 
     corpus: str
     selection: str  # of the corpus

@@ -58,8 +58,8 @@ def bench(
     """Measure drafters on a model: tokens/step, speed-up, and that the text stays the same.
 
     An interrupted run continues when it is repeated. Without --drafter: all that fit. --drafter
-    generate and generate-lookup are transformers' own methods, without and with its prompt lookup;
-    blend:budget=auto has a separate budget.
+    generate and generate-lookup are transformers' own methods, without and with its prompt lookup.
+    For one drafter, blend:budget=auto overrides --budget.
 
     Example: ngramkit bench --questions question.jsonl --model vicuna-7b --drafter rest --limit 20
     """

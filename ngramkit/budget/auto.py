@@ -1,7 +1,7 @@
 """The controller: cut each draft where one more node costs more time than it saves.
 
-Time is priced at the run's rate, in tokens per second, or at that of passes without drafts if it
-is higher.
+Time is worth the tokens that the run has written in it so far, or those that passes without drafts
+write if these are more.
 """
 
 from __future__ import annotations
@@ -93,7 +93,10 @@ class AutoBudget:
         return min(budget, max(wanted, level), self.costs.reach(length) + 8)
 
     def price(self, length: int) -> float:
-        """Return the least cost per node of any size, at most 1: less probable tokens never pay."""
+        """Return the lowest cost per node over all sizes, at most 1.
+
+        A token that is less probable than this never pays.
+        """
         costs = self.costs.at(length)[1:]
         return min(float(np.min((costs - 1) / np.arange(1, len(costs) + 1))), 1.0)
 

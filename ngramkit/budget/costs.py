@@ -31,10 +31,10 @@ ENOUGH_PASSES = 3  # a median of so many ignores one disturbed pass
 class PassCosts:
     """The measured costs of a model's passes; `prior`, float64[rows + 1], applies until then.
 
-    A length that is new starts from the times of the nearest one. Without `trusts_neighbours` the
-    extra times of drafts grow with the length. They are forgotten at the first pass with a draft,
-    which comes after one without, and another one without comes when all latest passes had drafts
-    and were slow.
+    A length that is new starts from the times of the nearest one; without `trusts_neighbours` the
+    extra times of drafts are scaled with the length. These borrowed times are dropped once the
+    length was measured, first without a draft and then with one. If all recent passes had drafts
+    and were slow, one runs without.
     """
 
     def __init__(self, prior: Costs, *, trusts_neighbours: bool = True) -> None:

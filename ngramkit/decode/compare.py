@@ -55,7 +55,7 @@ class Parting:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One round with and without drafts, or the best of each if they did not alternate."""
+    """Times with and without drafts: of one round if they alternated, else the fastest of each."""
 
     drafted: Decoded
     baseline: Decoded

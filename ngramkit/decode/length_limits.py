@@ -112,7 +112,7 @@ class LengthLimitVerifier:
         del self._tokens[self.length :]
 
     def expect(self, length: int) -> None:
-        """Drop all if one pass over a prompt of `length` tokens would compute it differently."""
+        """Forget what is held if a prompt of `length` tokens would give it other values."""
         if self._passed != self._limits.passed(length) or self._limits.is_dynamic(length):
             self.rewind(0)
 

@@ -120,7 +120,7 @@ def agrees_with_generate(model: Any, kind: Kind) -> bool:
             ):
                 return False
             if not issubclass(kind, TreeVerifier):
-                return True  # its rows are plain continuations, however many and long
+                return True  # each row is an ordinary continuation for a window
             return all(
                 _agrees_beyond_window(model, each)
                 for each in attention_windows(model) or [DEFAULT_WINDOW]

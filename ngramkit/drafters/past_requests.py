@@ -5,9 +5,9 @@ arrays, so that drafters can trust each differently. A finished request is merge
 short tail, a full tail into the newest, and the older half of the newest becomes one more suffix
 array of those added since, which a thread merges.
 
-A thread's result is searched after a fixed number of further tokens, so processes that add the same
-requests search the same shards. State is replaced in one assignment, for readers and forks. Only
-one thread may add.
+A merged array is searched after a fixed number of further tokens, not when its thread ends, so
+processes that add the same requests search the same arrays. State is replaced in one assignment,
+for readers and forks. Only one thread may add.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ class BatchDrafter:
     By a `clock`, in seconds, the passes between calls of `chain_batch` correct their times.
     `refers`: it can draft from references.
 
-    A request joins a growing history in the first step without its row, unless the engine reports
-    finished requests (`expect_ends`, `finish`).
+    A request has finished when its row is missing, unless the engine reports which requests finish
+    (`expect_ends`, `finish`). Then it joins a growing history.
     """
 
     def __init__(
@@ -469,7 +469,7 @@ def _beginning_requests(
 
 
 def _prompt_length(session: Session, row: TokenArray, asked: Asked) -> int:
-    """Return the tokens of a prompt; if unknown, those that the last pass cannot have written."""
+    """Return the length of the prompt; if unknown, that of all tokens before the last pass."""
     if asked.prompt is not None:
         return asked.prompt
     new = len(row) - session.kept

@@ -43,7 +43,7 @@ class HostRows(dict[str, HostRow]):
         return row
 
     def extend(self, name: str, total: int, new: TokenArray) -> HostRow | None:
-        """Append what a step wrote; None unless hidden and other tokens are `total` then."""
+        """Append what a step wrote; None if the row would not have `total` tokens then."""
         row = self.get(name)
         if row is None or row.hidden + row.length + len(new) != total:
             return None

@@ -14,8 +14,8 @@ MAX_WATCHED_REQUESTS = 4096  # maximum requests that are watched
 class Departures:
     """The ends of requests that an engine shows only while they run.
 
-    They know whether they have ended if they have the `attribute`. Others that do not run were
-    aborted, or are preempted.
+    Requests with the `attribute` say whether they ended. Others that no longer run were aborted or
+    are preempted.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Requests found by their tokens or by the engine's ids: rows of token ids come in any order.
+"""Find the running request of each row of token ids; rows come in any order.
 
 Without ids, a row belongs to the session that it continues, or to the one that shares most of its
 tokens; else it begins a session. Rows are compared token by token, a growing view of memory that

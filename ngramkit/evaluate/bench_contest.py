@@ -36,8 +36,8 @@ TOO_LONG = "left out, longer than the model's context: {}"
 class Contestant:
     """One contestant of a benchmark.
 
-    `make(remember)` creates a drafter; with False it adds no past requests. `decoder`: for another
-    budget. `answer`: another method.
+    `make(remember)` creates a drafter; with False it adds no past requests. `decoder`: one with
+    another budget. `answer` replaces our decoding, for transformers' own methods.
     """
 
     name: str

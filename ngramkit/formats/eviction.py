@@ -1,8 +1,8 @@
 """Eviction: which past requests a history drops, and how its log is rewritten without them.
 
-The log holds no times. So ages.json notes where the log ended at which times: its `generation` and
-`ends`, a list of [seconds since the epoch, bytes]. Older files hold `requests` instead, a list of
-[seconds since the epoch, number of requests].
+The log holds no times, so ages.json records how long the log was at certain times: its `generation`
+and `ends`, a list of [seconds since the epoch, bytes]. Older files hold `requests` instead, a list
+of [seconds since the epoch, number of requests].
 """
 
 from __future__ import annotations

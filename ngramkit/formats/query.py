@@ -193,9 +193,9 @@ def top_continuations(
 
 
 class _Waiting(NamedTuple):
-    """A continuation, or if not `known`, all of `length` with a count of at most `-minus`.
+    """A continuation that was counted, or all of `length` tokens that were not counted yet.
 
-    They sort in the order of the results.
+    The latter occur at most `-minus` times. Both sort in the order of the results.
     """
 
     minus: int

@@ -74,8 +74,8 @@ class Copies:
 class Thread:
     """A conversation that grows: messages, then an open answer, then texts of the user.
 
-    A place is the number of messages up to and with a record's own. Answers that end are appended
-    to `ended`.
+    A place is the number of messages up to and including a record's own. Answers that end are
+    appended to `ended`.
     """
 
     def __init__(
