@@ -33,6 +33,7 @@ from ngramkit.builders.tokens import (
     PlannedStore,
     TokenSource,
     existing_or_default_artifact_path,
+    parameters_of_tokens,
     parse_memory,
     require_unreplaced,
     token_store,
@@ -249,5 +250,8 @@ def _write_suffix_arrays(
     require_unreplaced(store, writer)
     manifest = store.manifest
     writer.commit(
-        store.tokenizer, parameters=parameters, corpus=manifest.corpus, counts=manifest.counts
+        store.tokenizer,
+        parameters={**parameters, **parameters_of_tokens(store)},
+        corpus=manifest.corpus,
+        counts=manifest.counts,
     )

@@ -34,6 +34,7 @@ from ngramkit.builders.tokens import (
     PlannedStore,
     TokenSource,
     existing_or_default_artifact_path,
+    parameters_of_tokens,
     parse_memory,
     require_unreplaced,
     token_store,
@@ -127,7 +128,8 @@ def build_frozen(
 
     def require_place(planned: PlannedStore) -> None:
         def is_same(there: Manifest) -> bool:
-            return there.parameters == table._asdict() and planned.is_source_of(there)
+            same = table._asdict().items() <= there.parameters.items()
+            return same and planned.is_source_of(there)
 
         place = out or existing_or_default_artifact_path(planned, FrozenTable.kind)
         require_same_or_force(place, FrozenTable.kind, is_same, force=force)
@@ -152,7 +154,7 @@ def build_frozen(
             sizes = {name: len(arrays[name]) for name in ("leaders", "followers")}
             writer.commit(
                 store.tokenizer,
-                parameters=table._asdict(),
+                parameters={**table._asdict(), **parameters_of_tokens(store)},
                 corpus=store.manifest.corpus,
                 counts={**store.manifest.counts, **sizes},
             )

@@ -44,7 +44,7 @@ from ngramkit.builders.tasks import (
 from ngramkit.builders.tokens import parse_memory
 from ngramkit.corpus.naming import whole_corpus
 from ngramkit.formats.artifact import Artifact, token_dtype
-from ngramkit.formats.build_command import corpora_of
+from ngramkit.formats.build_command import corpora_of, is_imported
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.manifest import build_id, read_manifest
@@ -271,7 +271,7 @@ def _limit(table: FrozenTable, name: str) -> int:
 
 
 def _is_imported(part: Artifact) -> bool:
-    return "format" in part.manifest.corpus
+    return is_imported(part.manifest.corpus)
 
 
 def add_leaders(

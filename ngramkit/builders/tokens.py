@@ -212,6 +212,11 @@ def token_store(
         raise
 
 
+def parameters_of_tokens(store: TokenStore) -> dict[str, Any]:
+    """Return what the manifest of an artifact records of its tokens, if it is not the default."""
+    return {} if store.manifest.parameters.get("eos", True) else {"eos": False}
+
+
 def require_unreplaced(store: TokenStore, writer: ArtifactWriter) -> None:
     """Raise ArtifactError if other tokens are at the store's path, where tasks have read them."""
     if read_manifest(store.path) != store.manifest:

@@ -6,6 +6,7 @@ The typed command is not kept: it may hold paths and signed URLs.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ MODEL_OPTIONS = ("k", "width", "extend", "prefix", "rule", "dtype")
 CORPUS_OPTIONS = ("revision", "split", "column", "sample", "seed", "limit")
 # Keys that a command sets for all corpora of a mixture at once.
 COMMON = ("sample", "join_turns", "skip_bad", "licenses_kept", "excluded", "private")
+SESSIONS = "sessions"  # the format of agents' sessions; all others are of imported files
 DEFAULT_SPLITS = (None, "train", "train_sft")
 
 
@@ -28,7 +30,7 @@ def build_command(manifest: Manifest) -> str:
         return ""
     if "pruned" in corpus:
         return _prune_command(manifest)
-    if "format" in corpus:
+    if is_imported(corpus):
         words = ["ngramkit import", quoted(corpus["id"]), "--from", str(corpus["format"])]
         return " ".join([*words, "--model", quoted(manifest.tokenizer.id)])
     if kind.of_model:
@@ -44,9 +46,8 @@ def build_command(manifest: Manifest) -> str:
     if "evaluation" in corpus:
         words += ["--exclude", "FILE.jsonl"]
     words += ["--model", quoted(manifest.tokenizer.id)]
-    if manifest.kind == "tokens":
-        return " ".join([*words, *([] if parameters.get("eos", True) else ["--no-eos"])])
-    return " ".join([*words, *_as_option_words(parameters)])
+    words += [] if parameters.pop("eos", True) else ["--no-eos"]
+    return " ".join([*words, *_as_option_words({} if manifest.kind == "tokens" else parameters)])
 
 
 def _prune_command(manifest: Manifest) -> str:
@@ -65,6 +66,11 @@ def _prune_command(manifest: Manifest) -> str:
 
 def _as_option_words(parameters: dict[str, Any]) -> list[str]:
     return [f"--{name.replace('_', '-')} {quoted(value)}" for name, value in parameters.items()]
+
+
+def is_imported(corpus: Mapping[str, Any]) -> bool:
+    """Return whether this is a file of another program."""
+    return corpus.get("format", SESSIONS) != SESSIONS
 
 
 def corpora_of(corpus: dict[str, Any]) -> list[dict[str, Any]]:

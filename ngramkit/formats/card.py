@@ -54,7 +54,7 @@ def artifact_card(
     """
     shown, corpus = without_paths(manifest), manifest.corpus
     counts = corpus.get("left_out")
-    evaluation, licence = corpus.get("evaluation"), license_of(corpus)
+    evaluation = corpus.get("evaluation")
     text: str = _load_template().render(
         header=_card_header(shown, language, preview),
         title=card_title(shown),
@@ -65,7 +65,7 @@ def artifact_card(
         ),
         entries=entries,
         corpus=corpus,
-        licence=", ".join(map(str, licence)) if isinstance(licence, list) else licence or "",
+        licence=_describe_licences(corpus),
         left_out=defaultdict(int, counts if isinstance(counts, dict) else {}),
         evaluation={"sha256": None, **evaluation} if isinstance(evaluation, dict) else None,
         licences=sorted(
@@ -79,9 +79,11 @@ def card_pattern(manifest: Manifest) -> re.Pattern[str]:
     """Return what cards of the manifest match, without entries and the newline at the end.
 
     The repository, the language and the preview may be any; cards of 0.2.0 match too. Those of
-    merges have no licence and no datasets.
+    merges have no licence and no datasets, those of mixtures only a common licence.
     """
     corpus = {name: value for name, value in manifest.corpus.items() if name != "merged"}
+    if "mixed" in corpus and license_of(corpus) is None:
+        corpus["mixed"] = [{**part, "dataset_license": None} for part in corpus["mixed"]]
     older = replace(manifest, corpus=corpus)
     return re.compile("|".join(dict.fromkeys(map(_form_of_card, (manifest, older)))))
 
@@ -231,6 +233,23 @@ def _commands_by_name(*named: tuple[str, str]) -> list[tuple[str, str, str]]:
 def license_of(corpus: dict[str, Any]) -> Any:
     licences = [part.get("dataset_license") for part in corpora_of(corpus)]
     return licences[0] if all(each == licences[0] for each in licences) else None
+
+
+def _describe_licences(corpus: dict[str, Any]) -> str:
+    """Return a sentence about the licences of the source datasets, "" if none is named."""
+    parts = corpora_of(corpus)
+    named = [_text_of_licence(part.get("dataset_license")) for part in parts]
+    if not any(named):
+        return ""
+    if license_of(corpus) is not None:
+        return f"The source dataset's licence: {named[0]}."
+    licences = zip(named, parts, strict=True)
+    listed = [f"{name or 'none named'} ({part.get('id', 'unknown')})" for name, part in licences]
+    return f"The source datasets' licences: {', '.join(dict.fromkeys(listed))}."
+
+
+def _text_of_licence(licence: Any) -> str:
+    return ", ".join(map(str, licence)) if isinstance(licence, list) else licence or ""
 
 
 def datasets_of(corpus: dict[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ Files `shard-00000.safetensors`, `shard-00001.safetensors`, ..., each with
 The separator is V, the vocabulary's size, which is not an id of any text: a match never crosses
 documents. A document longer than a shard is cut into pieces. `counts`: documents, tokens (both
 without separators and cuts); of a pruned datastore every passage is a document. `parameters`:
-shard_tokens, the planned size of a shard.
+shard_tokens, the planned size of a shard; eos, false if documents were tokenised without one.
 
     tokens 1 2 1 | with V = 3: tokens [1, 2, 1, 3], suffix_array [0, 2, 1, 3],
     first_token [0, 0, 2, 3, 4]

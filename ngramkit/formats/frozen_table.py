@@ -19,7 +19,8 @@ LL=1, FL=2 over the document [1 2 3 1 2 3 1 2 4]:
     followers [2 3] [2 4] [3 1] [1 2]           follower_counts 2 1 2 2
 
 `parameters`: leader_len, leaders (the most that were kept), follower_len, followers (the most per
-leader). `counts`: documents and tokens of the corpus, leaders, followers.
+leader), eos (false if documents were tokenised without one). `counts`: documents and tokens of the
+corpus, leaders, followers.
 """
 
 from __future__ import annotations

@@ -53,6 +53,14 @@ def corpora(draw):
     return vocabulary, [(each, {**lengths, **draw(cuts)}) for each in made]
 
 
+def test_a_merge_of_tables_of_sessions_is_limited(token_store, tmp_path):
+    facts = {"id": "projects", "format": "sessions"}
+    stores = [token_store([[n, 1, 2, 3, 4]], 6, corpus=facts) for n in range(2)]
+    parts = [build_frozen(each, tmp_path / str(n), leaders=2) for n, each in enumerate(stores)]
+    merged = merge(parts, tmp_path / "merged")
+    assert (merged.parameter("leaders"), len(merged.leaders)) == (2, 2)
+
+
 @QUICK
 @given(corpora())
 def test_any_ranges_give_the_table_of_the_definition(tmp_path_factory, token_store, made):

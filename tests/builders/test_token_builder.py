@@ -16,6 +16,7 @@ from itertools import chain
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from reporters import Notes
 
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.basics.progress import Reporter
@@ -34,7 +35,6 @@ from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.outputs import PROGRESS
 from ngramkit.formats.resumable_writer import ArtifactWriter
 from ngramkit.formats.safetensors import open_arrays
-from tests.reporters import Notes
 
 TEXTS = [f"def f{n}(x):\n    return x + {n}\n" * (n % 5) for n in range(60)]  # some are empty
 LICENSES = ["MIT", "Apache-2.0", "GPL-3.0"]

@@ -13,7 +13,7 @@ from ngramkit.basics.errors import ArtifactError
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import merge
 from ngramkit.formats.build_command import build_command
-from ngramkit.formats.card import artifact_card, model_name
+from ngramkit.formats.card import artifact_card, card_pattern, model_name
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.safetensors import FileRecord
@@ -126,6 +126,11 @@ def test_what_models_are_called(model, name):
             {"kind": "frozen-table", "corpus": {"id": "x.bin", "format": "llama.cpp"}},
             "ngramkit import x.bin --from llama.cpp --model vicuna-7b",
         ),
+        (
+            {"kind": "frozen-table", "parameters": {"leader_len": 1},
+             "corpus": {"id": "projects", "format": "sessions", "files": 1, "private": True}},
+            "ngramkit build-frozen --corpus projects --private --model vicuna-7b --leader-len 1",
+        ),
         ({"parameters": {"merged": 2}}, ""),
     ],
 )  # fmt: skip
@@ -135,7 +140,14 @@ def test_the_command_that_built_it(changed, command):
 
 @pytest.mark.parametrize(
     "command",
-    ["build-datastore --shard-tokens 5000", "build-frozen --leaders 50 --leader-len 2", "tokenize"],
+    [
+        "build-datastore --shard-tokens 5000",
+        "build-frozen --leaders 50 --leader-len 2",
+        "tokenize",
+        "build-datastore --no-eos",
+        "build-frozen --no-eos",
+        "tokenize --no-eos",
+    ],
 )
 def test_the_command_builds_the_same_again(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
@@ -158,6 +170,28 @@ def test_licences_and_opt_outs():
     assert f"`{'ef' * 32}`" in text
     assert "| MIT | 400 |\n| Apache-2.0 | 100 |" in text
     assert "Licences" not in artifact_card(manifest(kind="model-bigram", corpus={}))
+
+
+def test_the_licences_of_a_mixture():
+    named = [{"id": "a", "dataset_license": "mit"}, {"id": "b", "dataset_license": ["x", "y"]}]
+    mixture = {"id": "a + b + c", "mixed": [*named, {"id": "c"}]}
+    text = artifact_card(manifest(kind="frozen-table", corpus=mixture))
+    assert "licences: mit (a), x, y (b), none named (c).\n" in text
+    assert "license" not in header(text)
+    assert "names no licence" not in text
+    alike = {**mixture, "mixed": [named[0], {**named[0], "id": "b"}]}
+    assert "The source dataset's licence: mit.\n" in artifact_card(manifest(corpus=alike))
+
+
+def test_a_card_of_0_2_0_of_a_mixture_of_licences_is_valid():
+    parts = [{"id": "a", "dataset_license": "mit"}, {"id": "b", "dataset_license": "gpl"}]
+    mixture = manifest(kind="frozen-table", corpus={"id": "a + b", "mixed": parts})
+    older = artifact_card(mixture).replace(
+        "The source datasets' licences: mit (a), gpl (b).", "The source names no licence."
+    )
+    assert "names no licence" in older
+    for card in (older, artifact_card(mixture)):
+        assert card_pattern(mixture).fullmatch(card.rstrip("\n"))
 
 
 def test_the_licence_of_a_merge(token_store, tmp_path):

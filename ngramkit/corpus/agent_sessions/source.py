@@ -17,6 +17,7 @@ from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.files import FileSource, reader_suffix
 from ngramkit.corpus.parquet_tables import parquet_schema
 from ngramkit.corpus.rows import MAX_ROW_VALUES
+from ngramkit.formats.build_command import SESSIONS
 
 INSPECTED_LINES = 20  # inspected to recognise a file
 KINDS = (".jsonl", ".ndjson", ".json", ".parquet")
@@ -40,7 +41,7 @@ class SessionSource(DocumentSource):
         return self.files.progress
 
     def record(self) -> dict[str, Any]:
-        return {**self.files.record(), "format": "sessions"}
+        return {**self.files.record(), "format": SESSIONS}
 
     def rows(self, part: int) -> Iterator[Row]:
         reading = replace(self.files.reading, copies=Copies())
