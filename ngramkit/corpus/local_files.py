@@ -160,13 +160,25 @@ def _glob_files(path: Path, left_out: Counter[str]) -> Iterator[Path]:
     parts = [part if part == "**" else re.sub(r"\*+", "*", part) for part in below.parts]
     if parts[-1:] == ["**"]:
         parts.append("*")
+
+    def is_left_out(match: Path) -> bool:
+        return not names_hidden and is_hidden(Path(*match.relative_to(root).parts[fixed:]))
+
+    searched = {root.joinpath(*parts[:fixed])}  # pathlib is silent about those that it cannot read
+    for end in range(fixed + 1, len(parts)):
+        searched.update(filter(Path.is_dir, root.glob(str(Path(*parts[:end])))))
+    for folder in searched:
+        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+            left_out[UNREADABLE] += not is_left_out(folder)
     for match in root.glob(str(Path(*parts))):
-        if match.is_file():
-            hidden = is_hidden(Path(*match.relative_to(root).parts[fixed:]))
-            if hidden and not names_hidden:
-                left_out[HIDDEN] += 1
-            else:
-                yield match
+        if match.is_dir():
+            continue
+        if is_left_out(match):
+            left_out[HIDDEN] += 1
+        elif match.is_file():
+            yield match
+        else:
+            left_out[LINKS if match.is_symlink() else SPECIAL] += 1
 
 
 def _readable_files_in(folder: Path, left_out: Counter[str]) -> list[Path]:

@@ -20,6 +20,7 @@ from ngramkit.corpus.files import (
     ABOUT,
     DESCRIPTIONS,
     HIDDEN,
+    OTHER_KINDS,
     TABLES,
     FileSource,
     has_readable_suffix,
@@ -86,9 +87,9 @@ def remote_source(url: str, reading: ReaderOptions, reporter: Reporter = SILENT)
     Raises as `local_source`, UsageError for an unknown storage, NetworkError if it refuses.
     """
     storage, path = open_storage(url, "corpus")
-    with _storage_errors(label_of_url(url)):
-        listed = _list_files(storage, path)
     left_out: Counter[str] = Counter()
+    with _storage_errors(label_of_url(url)):
+        listed = _list_files(storage, path, left_out)
     files = list(_without_hidden_and_descriptions(url, path, listed, left_out))
     note_left_out(label_of_url(url), left_out, reporter)
     if not files:
@@ -122,7 +123,7 @@ def _without_hidden_and_descriptions(
             yield file
 
 
-def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:
+def _list_files(storage: Any, path: str, left_out: Counter[str]) -> list[Mapping[str, Any]]:
     """List a glob, a folder's files without artifacts, or one file."""
     if has_magic(path):
         entries = storage.glob(path, detail=True).values()
@@ -133,11 +134,14 @@ def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:
         below = storage.find(path, detail=True)
         built = {name.rpartition("/")[0] for name in below if name.endswith(".safetensors")}
         built = {folder for folder in built if f"{folder}/{MANIFEST_FILE}" in below}
-        entries = [
-            file
-            for name, file in below.items()
-            if has_readable_suffix(plain_path(name)) and name.rpartition("/")[0] not in built
-        ]
+        entries = []
+        for name, file in below.items():
+            if name.rpartition("/")[0] in built:
+                continue
+            if has_readable_suffix(plain_path(name)):
+                entries.append(file)
+            elif not is_hidden(Path(name[len(path) :])):
+                left_out[OTHER_KINDS] += 1
     files = [file for file in entries if file.get("type") == "file"]
     return sorted(files, key=lambda file: str(file["name"]))
 

@@ -70,7 +70,7 @@ def _as_option_words(parameters: dict[str, Any]) -> list[str]:
 
 def is_imported(corpus: Mapping[str, Any]) -> bool:
     """Return whether this is a file of another program."""
-    return corpus.get("format", SESSIONS) != SESSIONS
+    return "format" in corpus and corpus["format"] != SESSIONS
 
 
 def corpora_of(corpus: dict[str, Any]) -> list[dict[str, Any]]:

@@ -229,7 +229,7 @@ def log_files(paths: Iterable[str | Path] | str | Path, reporter: Reporter = SIL
 def _folder_files(folder: Path, skipped: Counter[str]) -> list[Path]:
     """Return a folder's log files, step_2 before step_10, the oldest rotated file first."""
     files: list[Path] = []
-    for path in walk_files(folder):
+    for path in walk_files(folder, lambda _: skipped.update(["folders that cannot be read"])):
         if is_hidden(path.relative_to(folder)):
             skipped["hidden files"] += 1
         elif path.is_symlink():

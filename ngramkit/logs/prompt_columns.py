@@ -27,6 +27,7 @@ from ngramkit.logs.request import (
     parse_embedded,
     parse_integer,
     parse_time,
+    plain_text,
     read_messages,
     record_reader,
     require_field,
@@ -110,8 +111,8 @@ def reader_of(columns: Mapping[str, str]) -> Reader:
             yield FROM_CACHE
             return
         name, kind = get("name"), get("kind")
-        name = "" if name is None else str(name)
-        yield _make_request(where, body, get, name, "all" if kind is None else str(kind))
+        name = "" if name is None else plain_text(name)
+        yield _make_request(where, body, get, name, "all" if kind is None else plain_text(kind))
 
     return read
 
@@ -149,7 +150,7 @@ def _facts_of_row(where: FilePlace, body: Any, get: Get) -> dict[str, Any]:
     run, model, time = get("run"), get("model"), get("time")
     return {
         "time": None if time is None else _parse_field(where, "time", time, parse_time),
-        "run": "" if run is None else str(run),
+        "run": "" if run is None else plain_text(run),
         "model": model if isinstance(model, str) else "",
         "finished": not is_cut_off(body.get("finish_reason")),
     }

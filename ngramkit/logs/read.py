@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -95,6 +96,7 @@ FORMATS = {
 NAMED_FORMATS = [name for name in FORMATS if name != "columns"]
 BYTES_PER_CHARACTER = 16  # of a session's file, for what was said in it
 COPIED_REQUEST = "a request that another file holds, too (a rotated log may be a copy)"
+WHOLE_NUMBER = re.compile(r"\A(-?\d+)\.0\Z")  # in records it is without its .0
 WHERE = ("model", "kind", "run", "name")  # fields that requests can be selected by
 
 
@@ -136,8 +138,10 @@ def read_log(
     named = None if format is None and columns is None else _named_format(format, columns)
     wanted = [] if where is None else _parse_conditions(where)
 
+    accepted = [(field, {text, WHOLE_NUMBER.sub(r"\1", text)}) for field, text in wanted]
+
     def is_wanted(request: LoggedRequest) -> bool:
-        return all(getattr(request, field) == value for field, value in wanted)
+        return all(getattr(request, field) in texts for field, texts in accepted)
 
     skips = SkipReport()
     listed = log_files(files, reporter)

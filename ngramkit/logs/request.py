@@ -139,9 +139,15 @@ def require_field(where: FilePlace, body: Any, key: str, kind: type) -> Any:
     return body[key]
 
 
+def plain_text(value: Any) -> str:
+    """Return a value as text, 1.0 as 1."""
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53
+    return str(int(value) if is_whole else value)
+
+
 def text_of(body: Mapping[str, Any], *keys: str) -> str:
     """Return the first value of `keys` that is not null as a text; "" without one."""
-    return next((str(body[key]) for key in keys if body.get(key) is not None), "")
+    return next((plain_text(body[key]) for key in keys if body.get(key) is not None), "")
 
 
 def token_ids(value: Any) -> TokenArray | None:

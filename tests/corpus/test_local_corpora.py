@@ -191,10 +191,13 @@ def test_pipes_sockets_and_links_of_a_folder_are_counted(tmp_path, monkeypatch):
     monkeypatch.chdir(folder)  # names of sockets are short
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("below/f.txt")
-        notes = Notes()
+        notes, of_glob = Notes(), Notes()
         assert texts(folder, reporter=notes) == ["a", "a"]
+        assert texts(f"{folder}/**/*.*", reporter=of_glob) == ["a", "a"]
     assert "2 files (links that do not lead to a file)" in notes
+    assert "1 file (links that do not lead to a file)" in of_glob  # the other is to a folder
     assert "2 files (pipes, sockets or devices)" in notes
+    assert "2 files (pipes, sockets or devices)" in of_glob
 
 
 def test_folders_that_cannot_be_read_are_counted(tmp_path, monkeypatch):
@@ -208,10 +211,16 @@ def test_folders_that_cannot_be_read_are_counted(tmp_path, monkeypatch):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return listed(path)
 
+    access = os.access
     monkeypatch.setattr(os, "scandir", scandir)
-    notes = Notes()
-    assert texts(tmp_path, reporter=notes) == ["a"]
-    assert "1 folder (unreadable)" in notes
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: path.name not in ("b", ".hidden") and access(path, mode)
+    )
+    for place in (tmp_path, f"{tmp_path}/**/*.txt", f"{tmp_path}/**"):
+        notes = Notes()
+        assert texts(place, reporter=notes) == ["a"]
+        assert "1 folder (unreadable)" in notes
+    assert texts(f"{tmp_path}/*.txt", reporter=Notes()) == ["a"]
 
 
 def test_a_dataset_in_a_folder_is_read_without_what_describes_it(tmp_path):

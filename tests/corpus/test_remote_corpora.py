@@ -13,6 +13,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from reporters import Notes
 
 import ngramkit
 from ngramkit.basics.errors import InputError, NetworkError, UsageError
@@ -77,6 +78,14 @@ def test_sessions_and_private_tables_at_urls_are_private(bucket):
     assert open_corpus("memory://bucket/work/*.gz", column="message").private
     assert open_corpus("memory://bucket/export.parquet").private
     assert not open_corpus("memory://bucket/c.parquet").private
+
+
+def test_other_kinds_of_files_in_a_folder_are_counted(bucket):
+    for name in ("a.txt", "b.png", "sub/c.bin", ".git/d.bin"):
+        bucket.pipe(f"/bucket/mixed/{name}", b"a")
+    notes = Notes()
+    assert texts("memory://bucket/mixed", reporter=notes) == ["a"]
+    assert "skipped in mixed: 2 files (of kinds that are not read)" in notes
 
 
 def test_artifacts_among_texts_are_skipped(bucket):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import math
+import os
 from dataclasses import replace
 from itertools import permutations
 from operator import attrgetter
+from pathlib import Path
 
 import pytest
 
@@ -231,6 +234,35 @@ def test_rotated_files_are_read_and_others_counted(tmp_path):
     ]  # fmt: skip
     for counted in ("hidden files (3)", "files of other names (2)", "links", "(1)"):
         assert counted in said
+
+
+@pytest.mark.parametrize("columns", [None, {"prompt": "prompt", "output": "output", "run": "run"}])
+def test_a_whole_number_selects_however_it_is_written(tmp_path, columns):
+    runs = [1, 1.0, "1", "1.0", 2.0, "v1"]
+    rows = [{"prompt": "p", "output": str(n), "run": run} for n, run in enumerate(runs)]
+    path = write(tmp_path / "a.jsonl", *rows)
+
+    def selected(run):
+        requests = read_log(path, where={"run": run}, columns=columns)
+        return "".join(request.output for request in requests)
+
+    assert [selected(run) for run in ("1", "1.0", "2", "2.0")] == ["012", "0123", "4", "4"]
+    with pytest.raises(InputError, match=r"none has run='v1\.0'"):
+        selected("v1.0")
+
+
+def test_folders_of_a_log_that_cannot_be_read_are_counted(tmp_path, monkeypatch):
+    write(tmp_path / "a.log", vllm("x", "", "answer")[1])
+    (tmp_path / "closed").mkdir()
+    listed = os.scandir
+
+    def scandir(path):  # tests may run as root, who can read any folder
+        if Path(path).name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert "folders that cannot be read (1)" in read(tmp_path)[1]
 
 
 def test_how_an_answer_was_made_and_ended(tokenizer, tmp_path):
