@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -19,8 +17,6 @@ from ngramkit.engines.options_file import FILE_OPTION, GivenOptions
 from ngramkit.engines.vllm_modes import (
     MODES,
     RUNNER_VARIABLE,
-    SPECULATIVE_KEYS,
-    TESTED_VERSIONS,
     V1_CLASS,
     choose_mode,
     is_cpu_build,
@@ -33,15 +29,10 @@ SHORTCUTS = {  # options of vLLM -> keys of --speculative-config
     "spec_model": "model",
     "spec_tokens": "num_speculative_tokens",
 }
+OBJECTS = (["--speculative-config", "-sc"], ["--additional-config"])  # options of vLLM
 LOOKUP_KEYS = ("prompt_lookup_max", "prompt_lookup_min")  # of vLLM's own n-gram drafter
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # of vLLM and SGLang
-SWITCHES = dict.fromkeys((True, "true", "t", "yes", "y", "on", "1", 1), True) | dict.fromkeys(
-    (False, "false", "f", "no", "n", "off", "0", 0), False
-)  # as pydantic reads them
 EXTERNAL_LAUNCHER = "external_launcher"
-SUFFIXES = {suffix: 1000**i for i, suffix in enumerate("kmgt", 1)} | {
-    suffix: 1024**i for i, suffix in enumerate("KMGT", 1)
-}  # of numbers
 CANNOT_DRAFT = "cannot draft in vLLM's Model Runner V2"
 NGRAM_SETTING = """'{"method": "ngram", "num_speculative_tokens": 5}'"""
 
@@ -64,7 +55,6 @@ def effects_of_vllm_options(read: GivenOptions, config: DraftConfig | None) -> I
     used = config or additional_draft_config(given.additional_config)
     mode, runner = _mode_and_runner(given, version, configured=used is not None)
     yield from runner
-    yield from _refused_speculation(given, version)
     false = {name.replace("_", "-") for name in read.false}
     if "async-scheduling" in false and given.async_scheduling is not False:
         yield (
@@ -138,7 +128,7 @@ def _mode_and_runner(
 
 def _lacking_in_v2(given: argparse.Namespace) -> str | None:
     """Return what vLLM 0.33 runs in Model Runner V1 only."""
-    if _switch(_speculative_config(given), "parallel_drafting"):
+    if _speculative_config(given).get("parallel_drafting") is True:
         return "it lacks parallel drafting"
     executor = given.distributed_executor_backend
     if executor == EXTERNAL_LAUNCHER and given.pipeline_parallel_size > 1:
@@ -153,43 +143,6 @@ def _refused_by_v1(given: argparse.Namespace) -> Iterator[str]:
         yield "vLLM refuses asynchronous scheduling with custom_class"
     if _is_adaptive(_speculative_config(given)):
         yield "vLLM refuses adaptive verification in Model Runner V1"
-
-
-def _refused_speculation(given: argparse.Namespace, version: str | None) -> Iterator[str]:
-    """Yield what vLLM 0.33 refuses in the configuration of both drafters that ngramkit replaces."""
-    for flag, key in SHORTCUTS.items():
-        if getattr(given, flag) is not None and key in given.speculative_config:
-            yield f"vLLM refuses --{flag.replace('_', '-')} if --speculative-config has {key} too"
-    speculative = _speculative_config(given)
-    if version is None or version.partition("+")[0] in TESTED_VERSIONS:
-        for key in sorted(speculative.keys() - SPECULATIVE_KEYS):
-            yield (
-                f"vLLM refuses the start: unknown key {visible(key, 40)!r} in --speculative-config"
-            )
-    if speculative["method"] not in ("ngram", "custom_class"):
-        return
-    for key in ("enable_adaptive_verification", "parallel_drafting"):
-        if key in speculative and _switch(speculative, key) is None:
-            got = visible(repr(speculative[key]), 40)
-            yield f"vLLM refuses the start: {key} must be true or false, got {got}"
-    lookup_keys = [key for key in LOOKUP_KEYS if speculative.get(key) is not None]
-    for key in ("num_speculative_tokens", *lookup_keys):
-        value = speculative[key]
-        if (_as_whole(value) or 0) < 1:
-            got = "nothing" if value is None else visible(repr(value), 40)
-            yield f"vLLM refuses the start: {key} must be at least 1, got {got}"
-    lookups = [_as_whole(speculative[key]) or 0 for key in lookup_keys]
-    if speculative["method"] == "ngram" and lookups and lookups[-1] > lookups[0] > 0:
-        yield "vLLM refuses the start: prompt_lookup_min must not exceed prompt_lookup_max"
-
-
-def _as_whole(value: Any) -> int | None:
-    """Return the whole number that pydantic reads, also from "5" and 5.0; None if there is none."""
-    if isinstance(value, str):
-        return int(float(value)) if re.fullmatch(r"\s*[+-]?\d+(\.0*)?\s*", value) else None
-    if isinstance(value, float) and not value.is_integer():
-        return None
-    return int(value) if isinstance(value, int | float) else None
 
 
 def effects_of_unread_file(words: Sequence[str]) -> Iterator[str]:
@@ -217,14 +170,7 @@ def _runs_v1(speculative: Mapping[str, Any]) -> bool:
 
 
 def _is_adaptive(speculative: Mapping[str, Any]) -> bool:
-    return _switch(speculative, "enable_adaptive_verification") is True
-
-
-def _switch(speculative: Mapping[str, Any], key: str) -> bool | None:
-    """Return a key's value as pydantic reads it; None for a value without a meaning."""
-    value = speculative.get(key, False)
-    value = value.lower() if isinstance(value, str) else value
-    return SWITCHES.get(value) if isinstance(value, str | int | float) else None
+    return speculative.get("enable_adaptive_verification") is True
 
 
 def _speculative_config(given: argparse.Namespace) -> dict[str, Any]:
@@ -249,7 +195,7 @@ def weight_options(read: GivenOptions) -> tuple[str | None, str]:
     parser = OptionParser(prog="options", add_help=False)
     parser.add_argument("--quantization", "-q")
     parser.add_argument("--dtype", default="auto")
-    given = parser.parse_known_args(_as_vllm_reads(read.words))[0]
+    given = parser.parse_known_args(_with_dashes(read.words))[0]
     if given.dtype not in DTYPES:
         raise UsageError(
             f"unknown dtype {visible(given.dtype, 40)!r}",
@@ -268,64 +214,23 @@ def drafts_of_vllm_options(read: GivenOptions) -> tuple[int | None, bool]:
     )
     version = version_of(ENGINES["vllm"].distribution)
     v2 = not _runs_v1(speculative) and why_not_v2_before_start(version) is None
-    tokens = _as_whole(speculative["num_speculative_tokens"])
-    return max(tokens or 0, 0) or None, v2 and mode == "fixed"
+    tokens = speculative["num_speculative_tokens"]
+    known = isinstance(tokens, int) and tokens > 0
+    return tokens if known else None, v2 and mode == "fixed"
 
 
-def _as_vllm_reads(words: Sequence[str]) -> list[str]:
-    """Write names with dashes, and keys of an object, as `--name.key value`, as one JSON object.
-
-    vLLM's FlexibleArgumentParser (0.33) reads options so; dotted keys count after objects.
-    """
-    kept: list[str] = []
-    objects: dict[str, dict[str, Any]] = {}
-    remaining = iter(words)
-    for word in remaining:
-        key, equals, value = word.partition("=")
-        name, dot, path = key.partition(".")
-        if not name.startswith("-"):
-            kept.append(word)
-            continue
-        dashed = name.replace("_", "-")
-        if not dot:
-            kept.append(dashed + equals + value)
-            continue
-        value = value if equals else next(remaining, "")
-        more = path.endswith("+")  # a list, which others follow
-        content: Any = value.split(",") if more else _dotted_value(value, dashed)
-        for part in reversed(path.removesuffix("+").split(".")):
-            content = {part: content}
-        _merge_into(objects.setdefault(dashed, {}), content)
-    for name, content in objects.items():
-        kept += [name, json.dumps(content)]
-    return kept
-
-
-def _dotted_value(text: str, where: str) -> Any:
-    try:
-        return parse_json(text, where)
-    except InputError:
-        number = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt])|(\d+)([KMGT])", text.strip())
-        if number is None:
-            return text
-        small, suffix, large, binary = number.groups()
-        return int(float(small or large) * SUFFIXES[suffix or binary])
-
-
-def _merge_into(content: dict[str, Any], more: Mapping[str, Any]) -> None:
-    for key, value in more.items():
-        known = content.get(key)
-        if isinstance(known, dict) and isinstance(value, dict):
-            _merge_into(known, value)
-        elif isinstance(known, list) and isinstance(value, list):
-            known += value
-        else:
-            content[key] = value
+def _with_dashes(words: Sequence[str]) -> list[str]:
+    """Return options with dashes in their names, as vLLM reads them."""
+    named = [word.partition("=") for word in words]
+    return [
+        (name.replace("_", "-") if name.startswith("--") else name) + equals + value
+        for name, equals, value in named
+    ]
 
 
 def _parse_options(read: GivenOptions) -> argparse.Namespace:
     parser = OptionParser(prog="vllm serve", add_help=False)
-    for names in (["--speculative-config", "-sc"], ["--additional-config"]):
+    for names in OBJECTS:
         parser.add_argument(*names, type=partial(_parse_object, names[0].strip("-")), default={})
     parser.add_argument("--spec-method")
     parser.add_argument("--spec-model")
@@ -338,7 +243,12 @@ def _parse_options(read: GivenOptions) -> argparse.Namespace:
     parser.add_argument("--prefill-context-parallel-size", "-pcp", type=int, default=1)
     parser.add_argument("--api-server-count", "-asc", type=int)
     parser.add_argument("--distributed-executor-backend")
-    return parser.parse_known_args(_as_vllm_reads(read.words))[0]
+    given, others = parser.parse_known_args(_with_dashes(read.words))
+    for name, *_ in OBJECTS:
+        if dotted := [word for word in others if word.startswith(f"{name}.")]:
+            got = visible(dotted[0], 60)
+            raise UsageError(f"{name.strip('-')} must be an object, got {got}", option="options")
+    return given
 
 
 def _parse_object(name: str, text: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from ngramkit.engines import check, vllm_modes
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.engines.options_file import read_options
 from ngramkit.engines.sglang_server_options import effects_of_sglang_options
-from ngramkit.engines.vllm_modes import SPECULATIVE_KEYS, V1_CLASS, why_not_v2_before_start
+from ngramkit.engines.vllm_modes import V1_CLASS, why_not_v2_before_start
 from ngramkit.engines.vllm_server_options import config_in_options, effects_of_vllm_options
 
 ROOT = Path(__file__).parents[2]
@@ -290,28 +290,12 @@ OPTIONS = {
         ["--speculative_config", NGRAM[1], "--no_async_scheduling"],
         [f"{V2}trimmed mode"],
     ),
-    "dots": (
-        [
-            "--speculative-config.method",
-            "ngram",
-            "--speculative-config.num-speculative-tokens=5",
-            "--max-num-seqs",
-            "8",
-            "--speculative_config.enable_adaptive_verification=true",
-        ],
-        [f"{V2}adaptive mode"],
-    ),
     "shortcuts": (["--spec-method", "ngram", "--spec-tokens", "5"], [f"{V2}fixed mode"]),
     "abbreviations": (
         ["--speculative", NGRAM[1], "--no-async", "--tensor=2"],
         [f"{V2}trimmed mode", "ranks read no clock"],
     ),
     "an inferred method": (["--spec-model=ngram", "--spec-tokens=5"], [f"{V2}fixed mode"]),
-    "true as text": (
-        [*NGRAM, "-sc", '{"method": "ngram", "num_speculative_tokens": 5, '
-         '"enable_adaptive_verification": "True"}'],
-        [f"{V2}adaptive mode"],
-    ),
     "prompts in parallel": ([*NGRAM, "-pcp", "2"], [f"{V2}fixed", "refuses prefill context"]),
     "parallel drafts": (
         ["--spec-tokens=5", "-sc", '{"method": "ngram", "parallel_drafting": true}'],
@@ -334,7 +318,7 @@ OPTIONS = {
         ["Model Runner V1, trimmed mode"],
     ),
     "V1, as V2": (
-        ["--spec-tokens=8", "-sc", '{"enable-adaptive-verification": 1}', "--spec-method",
+        ["--spec-tokens=8", "-sc", '{"enable-adaptive-verification": true}', "--spec-method",
          "custom_class", "--spec-model", V1_CLASS, "--async-scheduling"],
         ["Model Runner V1", "refuses asynchronous", "refuses adaptive verification in .* V1"],
     ),
@@ -358,32 +342,6 @@ def test_what_follows_from_vllms_options(name):
     found = list(effects_of_vllm_options(read_options(words), DraftConfig()))
     assert len(found) == len(expected)
     assert all(re.search(part, line) for part, line in zip(expected, found, strict=True)), found
-
-
-REFUSED = {  # as by SpeculativeConfig of vLLM 0.33.0
-    '{"method": "ngram"}': ["num_speculative_tokens must be at least 1, got nothing"],
-    '{"num_speculative_tokens": null}': ["num_speculative_tokens must be at least 1, got nothing"],
-    '{"num_speculative_tokens": 0}': ["num_speculative_tokens must be at least 1, got 0"],
-    '{"num_speculative_tokens": "1e1"}': ["num_speculative_tokens must be at least 1, got '1e1'"],
-    '{"num_speculative_tokens": 5, "num_speculative_token": 5}': [
-        "unknown key 'num_speculative_token' in --speculative-config"
-    ],
-    '{"num_speculative_tokens": 5, "enable_adaptive_verification": "maybe"}': [
-        "enable_adaptive_verification must be true or false, got 'maybe'"
-    ],
-    '{"num_speculative_tokens": "x"}': ["num_speculative_tokens must be at least 1, got 'x'"],
-    '{"num_speculative_tokens": 5.5}': ["num_speculative_tokens must be at least 1, got 5.5"],
-    '{"num_speculative_tokens": [5]}': ["num_speculative_tokens must be at least 1, got [5]"],
-    '{"num_speculative_tokens": "5"}': [],
-    '{"num-speculative-tokens": 5.0}': [],
-    '{"num_speculative_tokens": 5, "prompt_lookup_max": 0}': [
-        "prompt_lookup_max must be at least 1, got 0"
-    ],
-    '{"num_speculative_tokens": 5, "prompt_lookup_max": 2, "prompt_lookup_min": 3}': [
-        "prompt_lookup_min must not exceed prompt_lookup_max"
-    ],
-    '{"num_speculative_tokens": 5, "prompt_lookup_max": 2, "prompt_lookup_min": null}': [],
-}
 
 
 TREES = ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens"]
@@ -431,42 +389,6 @@ def test_keys_without_effect_are_noted_also_without_options(built, engine, optio
     draft = {"datastores": [str(built)], **keys}
     notes = ngramkit.check_engine(engine, draft=draft, options=options).notes
     assert re.search(note, *notes) if note else not notes
-
-
-@pytest.mark.parametrize("text", REFUSED)
-@pytest.mark.parametrize("shortcut", [["--spec-method", "ngram"], ["--spec-method=custom_class"]])
-def test_values_that_vllm_refuses_are_named(text, shortcut):
-    """`method` may also be in the configuration, with or without an NGRAMKIT_DRAFT."""
-    own = {key: value for key, value in json.loads(text).items() if key != "method"}
-    custom = shortcut[0].endswith("custom_class")
-    for config in (DraftConfig(), None):
-        words = [*shortcut, "--speculative-config", json.dumps(own)]
-        found = effects_of_vllm_options(read_options(words), config)
-        lines = [line for line in found if line.startswith("vLLM refuses")]
-        expected = [line for line in REFUSED[text] if not (custom and "exceed" in line)]
-        assert lines == [f"vLLM refuses the start: {line}" for line in expected]
-
-
-def test_an_option_given_twice_is_refused_by_vllm():
-    words = [*NGRAM, "--spec-tokens", "4"]
-    assert list(effects_of_vllm_options(read_options(words), DraftConfig())) == [
-        f"{V2}fixed mode: asynchronous scheduling",
-        "vLLM refuses --spec-tokens if --speculative-config has num_speculative_tokens too",
-    ]
-
-
-def test_vllm_refuses_so():
-    source = released("vllm/config/speculative.py")
-    for part in (
-        "num_speculative_tokens: int = Field(default=None, gt=0)",
-        "prompt_lookup_max: int | None = Field(default=None, ge=1)",
-        "prompt_lookup_min: int | None = Field(default=None, ge=1)",
-        "if self.prompt_lookup_min > self.prompt_lookup_max:",
-    ):
-        assert part in source
-    fields = source.partition("class SpeculativeConfig:")[2].partition("def compute_hash")[0]
-    assert set(re.findall(r"^    (\w+): ", fields, re.MULTILINE)) == SPECULATIVE_KEYS
-    assert "are mutually exclusive" in released("vllm/engine/arg_utils.py")
 
 
 @pytest.mark.parametrize(
@@ -536,7 +458,7 @@ def test_a_file_of_options_is_read_as_by_vllm(monkeypatch, tmp_path):
     assert not [line for line in changed if line.startswith("pass costs")]
     (own, _) = effects("--config", str(file), "--additional-config", "{}")
     assert own.startswith("ngramkit does not draft, but vLLM's own")
-    method = effects("--config", str(file), "--speculative-config.method", "eagle")[0]
+    method = effects("--config", str(file), "-sc", '{"method": "eagle"}')[0]
     assert method.endswith("got eagle")
     *_, unread = effects(f"--config={file}")
     assert unread == "--config=FILE is not read: write --config FILE"
@@ -579,7 +501,9 @@ def test_the_configuration_of_vllms_options_is_checked(built, monkeypatch, tmp_p
     assert of_v1.effects == ("Model Runner V1, trimmed mode: method is custom_class",)
     for wrong, says in (("[]", "must be an object"), ('{"x": 1}', "unknown key 'x'")):
         with pytest.raises(UsageError, match=says):
-            ngramkit.check_engine("vllm", options=["--additional-config.ngramkit", wrong])
+            ngramkit.check_engine(
+                "vllm", options=["--additional-config", f'{{"ngramkit": {wrong}}}']
+            )
 
 
 def test_sglang_reads_a_file_of_options_too(tmp_path):
@@ -646,8 +570,8 @@ def test_nothing_drafts_unless_it_is_asked_for(monkeypatch):
         (found,) = ngramkit.check_engine(engine, model="demo", options=words).effects
         assert re.match("Model Runner V2|trees", found)
         monkeypatch.delenv(CONFIG_VARIABLE)
-    for asked in (["--additional-config", '{"ngramkit": {}}'],
-                  ["--additional_config.ngramkit.drafter", "context"]):  # fmt: skip
+    for own in ("{}", '{"drafter": "context"}'):
+        asked = ["--additional_config", f'{{"ngramkit": {own}}}']
         (found,) = effects_of_vllm_options(read_options([*NGRAM, *asked]), None)
         assert found.startswith(f"{V2}fixed")
 
@@ -690,18 +614,12 @@ def test_v2_is_not_promised_without_triton(version, backends, monkeypatch):
     assert why_not_v2_before_start(version) is why_not_v2_before_start(None) is None
 
 
-def test_keys_with_dots_are_read_as_by_vllm():
-    words = [
-        "--additional-config.ngramkit.datastores+", "a,b",
-        "--additional-config.ngramkit.datastores+=c",
-        "--additional_config.ngramkit", '{"history": "h"}',
-        "--additional-config.ngramkit.history_tokens=2M",
-        "--additional-config.ngramkit.history_bytes=1.5g",
-    ]  # fmt: skip
-    assert config_in_options(read_options(words)) == DraftConfig(
-        datastores=("a", "b", "c"), history="h", history_tokens=2 << 20,
-        history_bytes=1_500_000_000,
-    )  # fmt: skip
+def test_keys_with_dots_are_refused():
+    for word in ("--additional_config.ngramkit.drafter", "--speculative-config.method=ngram"):
+        name = word.replace("_", "-")
+        option = name.partition(".")[0].strip("-")
+        with pytest.raises(UsageError, match=f"^{option} must be an object, got {name}$"):
+            config_in_options(read_options([*NGRAM, "--hf-overrides.a", "1", word, "context"]))
 
 
 def test_passes_cost_what_the_stored_weights_do(tmp_path):
