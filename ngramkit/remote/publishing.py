@@ -24,7 +24,14 @@ from ngramkit.basics.untrusted import read_json
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, build_id, read_manifest
 from ngramkit.formats.opening import open_artifact_folder
-from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, entries_with_our_names, remove_entries
+from ngramkit.formats.outputs import (
+    CARD,
+    RECIPE,
+    WRITTEN,
+    entries_with_our_names,
+    output_refusal,
+    remove_entries,
+)
 from ngramkit.formats.proofs import write_proof_of_own_files
 from ngramkit.formats.replacing import exists_error, hold_lock, replace_text, require_place
 from ngramkit.formats.resumable_writer import Build, Made
@@ -102,13 +109,12 @@ def build_at(
             remove_entries(entries_with_our_names(done))
         if work.exists() and not any(work.glob("*.safetensors")):  # as 0.2.0 left it after a kill
             remove_entries(entries_with_our_names(work))
-        remote = None if work.exists() else find_remote_manifest(place)
+        remote, folder = None if work.exists() else _manifest_to_replace(place), None
         if remote is not None and remote[1].build in map(build_id, build.plans):
-            reporter.note(f"{place} is up to date")
-            folder = stage_artifact(place.url, reporter=reporter)
+            folder = _stage_unless_damaged(place, remote[1], force, reporter)
         elif remote is not None and not force:
             raise exists_error(place)
-        else:
+        if folder is None:
             with _errors_relabelled(work, str(place)):
                 made = build.at(work, name=str(place), reporter=reporter, force=force)
                 _publish_artifact(place, made, force, reporter)
@@ -116,6 +122,33 @@ def build_at(
         opened = open_artifact_folder(folder)
     opened.origin = str(place)
     return cast("Made", opened)
+
+
+def _manifest_to_replace(place: UrlFolder) -> tuple[bytes, Manifest] | None:
+    try:
+        return find_remote_manifest(place)
+    except ArtifactError as error:  # as for a folder
+        raise output_refusal(
+            f"cannot replace {place}: ngramkit did not write it ({error})"
+        ) from error
+
+
+def _stage_unless_damaged(
+    place: UrlFolder, manifest: Manifest, force: bool, reporter: Reporter
+) -> Path | None:
+    """Return the local folder of the artifact there; with `force`, None if it is damaged."""
+    try:
+        place.require_listed(manifest.files)  # a cached copy may be whole
+        folder = stage_artifact(place.url, reporter=reporter)
+    except ArtifactError as error:
+        if not force:
+            error.hint = "Wait if another process is writing there, or replace it with force=True."
+            error.option = ("force",)
+            raise
+        reporter.note(f"building {place} again: {error}")
+        return None
+    reporter.note(f"{place} is up to date")
+    return folder
 
 
 def folder_to_build_in(out: str | Path) -> Path:
@@ -133,7 +166,7 @@ def folder_to_build_in(out: str | Path) -> Path:
 def _publish_artifact(place: UrlFolder, made: Artifact, force: bool, reporter: Reporter) -> None:
     """Upload missing files, then the manifest; another artifact's manifest is deleted first."""
     manifest, work = made.manifest, made.path
-    remote = find_remote_manifest(place)
+    remote = _manifest_to_replace(place)
     other = remote is not None and remote[1] != manifest
     if other and not force:
         raise exists_error(place)

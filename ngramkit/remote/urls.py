@@ -242,13 +242,25 @@ class UrlFolder:
             try:
                 block = self._range(name, begin, end)
             except FileNotFoundError as error:
-                raise NotAsListedError(
-                    f"cannot read {self}: it lists {name} but does not hold it", "Build it again."
-                ) from error
+                raise self._missing(name) from error
         whole = begin == 0 and len(block) == size  # some web servers ignore ranges
         if len(block) != end - begin and not whole:
             raise self._not_as_listed(name, "size")
         return block
+
+    def require_listed(self, files: Mapping[str, FileRecord]) -> None:
+        """Raise NotAsListedError if one of `files` is missing or has another size."""
+        contents = self.contents()
+        for name, record in files.items():
+            if name not in contents:
+                raise self._missing(name)
+            if contents[name].partition(" ")[0] != str(record.bytes):
+                raise self._not_as_listed(name, "size")
+
+    def _missing(self, name: str) -> NotAsListedError:
+        return NotAsListedError(
+            f"cannot read {self}: it lists {name} but does not hold it", "Build it again."
+        )
 
     def _not_as_listed(self, name: str, what: str) -> NotAsListedError:
         return NotAsListedError(

@@ -77,6 +77,37 @@ def test_another_artifact_is_replaced_only_with_force(s3, tokens, cache):
     assert ngramkit.verify(OUT).ok
 
 
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("fault", ["missing", "cut", "changed"])
+def test_a_damaged_artifact_is_replaced_with_force(
+    s3, tokens, cache, tmp_path, monkeypatch, fault, cached
+):
+    if cached and fault == "changed":
+        return  # nobody reads the file
+    built = build(tokens)
+    name = f"bucket/out/phrases/{min(built.manifest.files)}"
+    whole = s3.storage.cat(name)
+    damaged = {"missing": None, "cut": whole[:-8], "changed": whole[:-8] + b"damaged!"}[fault]
+    s3.storage.rm_file(name) if damaged is None else s3.storage.pipe_file(name, damaged)
+    if not cached:
+        monkeypatch.setenv("NGRAMKIT_CACHE_DIR", str(tmp_path / "another machine"))
+    with pytest.raises(ArtifactError, match=r"does not hold it|differs from its manifest") as found:
+        build(tokens)
+    assert "force=True" in found.value.hint
+    notes = Notes()
+    assert build(tokens, force=True, reporter=notes).manifest == built.manifest
+    assert f"building {OUT} again: " in notes
+    assert s3.storage.cat(name) == whole
+
+
+def test_a_damaged_manifest_is_not_replaced(s3, tokens, cache):
+    build(tokens)
+    s3.storage.pipe_file(f"bucket/out/phrases/{MANIFEST_FILE}", b"{")
+    with pytest.raises(UsageError, match=f"cannot replace {OUT}: .*not JSON") as found:
+        build(tokens, force=True)
+    assert found.value.hint == "Choose another out."
+
+
 def test_files_that_ngramkit_did_not_write_stay(s3, tokens, cache):
     for name in ("notes.txt", "README.md"):
         s3.storage.pipe(f"bucket/mine/{name}", b"mine")
