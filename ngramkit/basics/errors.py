@@ -57,6 +57,10 @@ class ArtifactError(InputError):
     """An artifact that is damaged, foreign, of a newer format or of another tokenizer."""
 
 
+class WrongKindError(ArtifactError, UsageError):
+    """An artifact of a kind that cannot be used here."""
+
+
 class NetworkError(NgramkitError):
     """The Hub or a storage that is unreachable or refuses access."""
 

@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.basics.arguments import check_type
-from ngramkit.basics.errors import ArtifactError, UsageError
+from ngramkit.basics.errors import UsageError, WrongKindError
 from ngramkit.basics.kinds import KIND_OF_ROLE, a_kind
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.drafters.registry import DRAFTERS, drafter_entry
@@ -127,8 +127,8 @@ def require_sources(name: str, given: Mapping[str, Any], past: str = "past") -> 
 
 
 def require_kind(where: object, kind: str, role: str) -> None:
-    """Raise ArtifactError unless `kind` is the role's."""
+    """Raise WrongKindError unless `kind` is the role's."""
     if kind != KIND_OF_ROLE[role]:
-        raise ArtifactError(
+        raise WrongKindError(
             f"{where} must be a {KIND_OF_ROLE[role]}, got {a_kind(kind)}", "Check the path."
         )

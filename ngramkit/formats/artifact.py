@@ -19,7 +19,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from ngramkit.basics.errors import ArtifactError
+from ngramkit.basics.errors import ArtifactError, WrongKindError
 from ngramkit.basics.html_tables import html_table
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.limits import LIMITS
@@ -96,7 +96,7 @@ class Artifact(ABC):
         while True:
             try:
                 if manifest.kind != cls.kind:
-                    raise ArtifactError(
+                    raise WrongKindError(
                         f"{path} must be {a_kind(cls.kind)}, got {a_kind(manifest.kind)}",
                         "Check the path.",
                     )

@@ -58,6 +58,25 @@ def test_every_target_writes_beside_the_artifact(parts, source, to, suffix, keys
     assert run_here(["export", str(parts / source), "--to", to, "--force"]).code == 0
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "build-datastore --tokens {0}/data --out a",
+        "merge {0}/tokens {0}/tokens2 --out a",
+        "prune {0}/tokens --bytes 1M",
+        "export {0}/frozen --to jsonl",
+        "inspect {0}/tokens --query x",
+        "history inspect {0}/data",
+        "decode --drafter rest --datastore {0}/frozen --prompt x",
+        "replay log.jsonl --drafter rest --datastore {0}/frozen",
+    ],
+)
+def test_an_artifact_of_a_wrong_kind_is_a_usage_error(parts, tmp_path, command):
+    (tmp_path / "log.jsonl").write_text('{"prompt": "a", "output": "b"}\n')
+    done = run_here(command.format(parts).split())
+    assert done.code == 2, (done.code, done.err)
+
+
 @pytest.mark.parametrize(("origin", "kind"), [("rest-idx", "datastore"), ("llama.cpp", "frozen")])
 def test_what_was_exported_comes_back(parts, tmp_path, origin, kind):
     run_here(["export", str(parts / "data2"), "--to", origin, "--out", "mine.file"])
