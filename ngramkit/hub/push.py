@@ -123,9 +123,11 @@ def push(
     private = must_be_private(private, manifest)
     with hub_errors(name, kind):
         remote = Repository.at(name, kind, revision)
-        there = remote.find()
-        is_private = private if there is None else _is_private_as_required(there, path, private)
-        head = None if there is None else str(there.info().sha)
+        there, info = remote.find()
+        is_private = (
+            private if there is None else _is_private_as_required(name, info, path, private)
+        )
+        head = None if there is None else str(info.sha)
         files = {} if there is None else there.files()
         if there == remote and not (create_pr or force):
             _require_same_kind(remote, files, path, artifact.kind)
@@ -134,7 +136,7 @@ def push(
         elif kind == "model":
             uploads = export_uploads(path, artifact, name, reporter)
         else:
-            languages = languages or _default_languages(remote.api, there, manifest.corpus)
+            languages = languages or _default_languages(remote.api, info, manifest.corpus)
             uploads = artifact_uploads(artifact, name, languages, reporter)
         send = [upload for upload in uploads if not upload.is_there(files.get(upload.name))]
         stale = sorted(
@@ -157,7 +159,8 @@ def push(
         if dry_run:
             return pushed
         remote.create(private=private)
-        is_private = _is_private_as_required(remote, path, private)
+        info = remote.info()
+        is_private = _is_private_as_required(name, info, path, private)
         readers = "private" if is_private else "public"
         if any(upload.name == LOG for upload in send):
             counts = manifest.counts
@@ -167,7 +170,7 @@ def push(
             reporter.note(f"uploading private texts to {name} ({readers})")
         elif not is_private:
             reporter.note(f"{name} is public: everybody can download it")
-        commit, pull_request = str(remote.info().sha), None
+        commit, pull_request = str(info.sha), None
         if send or stale:
             commit, pull_request = remote.commit(send, stale, head, reporter, create_pr=create_pr)
         if squash:
@@ -198,12 +201,12 @@ def must_be_private(private: bool | None, manifest: Manifest) -> bool:
     return manifest.private if private is None else private
 
 
-def _is_private_as_required(repository: Repository, path: Path, wanted: bool) -> bool:
+def _is_private_as_required(repository: str, info: Any, path: Path, wanted: bool) -> bool:
     """Return whether the repository is private. Raises UsageError if it must be but is not."""
-    is_private = bool(repository.info().private)
+    is_private = bool(info.private)
     if wanted and not is_private:
         raise UsageError(
-            f"cannot push {path} to {repository.name}: the repository is public",
+            f"cannot push {path} to {repository}: the repository is public",
             "Choose another repository, or give private=False.",
             option="private",
         )
@@ -237,14 +240,14 @@ def _checked_languages(given: str | Sequence[str]) -> list[str]:
     return list(codes)
 
 
-def _default_languages(api: Any, there: Repository | None, corpus: dict[str, Any]) -> list[str]:
+def _default_languages(api: Any, info: Any, corpus: dict[str, Any]) -> list[str]:
     """Return the languages on the repository's card, else those of the source datasets.
 
     A dataset of several languages says nothing of a part of it.
     """
     from huggingface_hub.errors import HfHubHTTPError
 
-    if there is not None and (written := _languages_on_card(there.info())):
+    if info is not None and (written := _languages_on_card(info)):
         return written
     known: list[str] = []
     for part in corpora_of(corpus):

@@ -63,17 +63,17 @@ class Repository:
                 self.name, branch=self.revision, repo_type=self.kind, exist_ok=True
             )
 
-    def find(self) -> Repository | None:
-        """Return this repository, main if the branch is new, None if it does not exist."""
+    def find(self) -> tuple[Repository | None, Any]:
+        """Return this repository, main if the branch is new, and its `info`, if it exists."""
         from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
         try:
-            self.info()
+            return self, self.info()
         except RevisionNotFoundError:
-            return replace(self, revision=None)
+            main = replace(self, revision=None)
+            return main, main.info()
         except RepositoryNotFoundError:
-            return None
-        return self
+            return None, None
 
     def artifact_kind(self, files: Mapping[str, Any]) -> str | None:
         """Return the kind of the artifact among `files`; None if it has none or a damaged one."""

@@ -46,6 +46,16 @@ def test_a_pushed_artifact_can_be_pulled(hub, shared, tmp_path, artifacts):
     assert ours["kind"] == "datastore"
 
 
+def test_a_push_asks_for_the_repository_once_before_it_writes(hub, shared, artifacts):
+    line = ["push", artifacts["datastore"], "acme/asked-once"]
+    assert shared(line)[0].code == 0
+    since = len(hub.requests)
+    [again] = shared(line)
+    assert again.code == 0, again.err
+    asked = [each for each in hub.requests[since:] if each.startswith("GET /api/datasets/acme")]
+    assert asked.count("GET /api/datasets/acme/asked-once") == 2, asked  # and once at the end
+
+
 def test_a_push_at_the_same_time_is_noticed(hub, shared, tmp_path, artifacts, monkeypatch):
     line = ["push", artifacts["datastore"], "acme/our-data"]
     [first] = shared(line)
