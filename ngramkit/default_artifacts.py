@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from ngramkit.basics.kinds import ROLES
 from ngramkit.basics.models import HUB_IDS
 from ngramkit.basics.terminal_text import join_some
-from ngramkit.corpus.naming import combined_parts, planned_corpus, whole_corpus
-from ngramkit.formats.manifest import Manifest
+from ngramkit.corpus.naming import planned_corpus, whole_corpus
+from ngramkit.formats.manifest import Manifest, parts_of
 from ngramkit.formats.outputs import Found
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
@@ -112,7 +112,7 @@ def _texts(corpus: Mapping[str, Any], build: str, cut: str = "") -> Iterator[_Te
     """Yield the texts of a corpus, of each part of a merge or mixture."""
     if not corpus.keys().isdisjoint(("sample", "weight", "limit")):
         cut += repr(planned_corpus(corpus))
-    parts = combined_parts(corpus)
+    parts = parts_of(corpus)
     for part in parts:
         yield from _texts(part, build, cut)
     if not parts:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.corpus.columns import CONVERSATION_COLUMNS, TEXT_COLUMNS
+from ngramkit.formats.manifest import parts_of
 from ngramkit.formats.outputs import ARTIFACTS, default_place, short_name
 
 # Facts of a record known after reading the text.
@@ -23,14 +24,8 @@ def default_artifact_paths(
 
 
 def corpus_name(record: Mapping[str, Any], otherwise: str = "corpus") -> str:
-    parts = _parts_of_record(record, "mixed") or [record]
+    parts = parts_of(record, "mixed") or [record]
     return "-".join(short_name(str(part.get("id", otherwise))) for part in parts)
-
-
-def _parts_of_record(record: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    listed = record.get(name)
-    parts = listed if isinstance(listed, list) else []
-    return [part for part in parts if isinstance(part, Mapping)]
 
 
 def selection_name(record: Mapping[str, Any]) -> str:
@@ -39,7 +34,7 @@ def selection_name(record: Mapping[str, Any]) -> str:
     >>> selection_name({"id": "chats", "column": "answer", "sample": 0.1, "seed": 0, "limit": 50})
     'answer-sample0.1-limit50'
     """
-    first = (_parts_of_record(record, "mixed") or [record])[0]
+    first = (parts_of(record, "mixed") or [record])[0]
     names = []
     column, dataset = first.get("column"), first.get("dataset")
     has_own_column = dataset is not None and dataset != first.get("id")  # a named corpus
@@ -57,13 +52,8 @@ def selection_name(record: Mapping[str, Any]) -> str:
 def selection_text(record: Mapping[str, Any]) -> str:
     """Return which part of a corpus was kept, as "sample 0.1, limit 50", "" for all of it."""
     cuts = [f"{name} {record[name]}" for name in ("sample", "limit") if name in record]
-    cuts += filter(None, map(selection_text, combined_parts(record)))
+    cuts += filter(None, map(selection_text, parts_of(record)))
     return ", ".join(dict.fromkeys(cuts))
-
-
-def combined_parts(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the records of the corpora in a mixture or merge."""
-    return [*_parts_of_record(record, "mixed"), *_parts_of_record(record, "merged")]
 
 
 def whole_corpus(record: Mapping[str, Any]) -> dict[str, Any]:

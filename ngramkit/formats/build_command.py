@@ -6,12 +6,11 @@ The typed command is not kept: it may hold paths and signed URLs.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from ngramkit.basics.kinds import KINDS
-from ngramkit.formats.manifest import Manifest
+from ngramkit.formats.manifest import Corpus, Manifest, parts_of
 
 MODEL_OPTIONS = ("k", "width", "extend", "prefix", "rule", "dtype")
 # Keys of a corpus record that are command-line options.
@@ -68,25 +67,24 @@ def _as_option_words(parameters: dict[str, Any]) -> list[str]:
     return [f"--{name.replace('_', '-')} {quoted(value)}" for name, value in parameters.items()]
 
 
-def is_imported(corpus: Mapping[str, Any]) -> bool:
+def is_imported(corpus: Corpus) -> bool:
     """Return whether this is a file of another program."""
     return "format" in corpus and corpus["format"] != SESSIONS
 
 
-def corpora_of(corpus: dict[str, Any]) -> list[dict[str, Any]]:
+def corpora_of(corpus: Corpus) -> list[Corpus]:
     """Return the corpora in a mixture or merge, or the corpus itself."""
-    parts = [*(corpus.get("mixed") or ()), *(corpus.get("merged") or ())]
-    return [each for part in parts for each in corpora_of(part)] or [corpus]
+    return [each for part in parts_of(corpus) for each in corpora_of(part)] or [corpus]
 
 
-def _corpus_words(corpus: dict[str, Any]) -> list[str]:
+def _corpus_words(corpus: Corpus) -> list[str]:
     """Return the options that select the same documents; [] if none can."""
     if any("texts" in part for part in corpora_of(corpus)):  # texts passed from Python
         return []
-    if "mixed" not in corpus:
+    parts = parts_of(corpus, "mixed")
+    if not parts:
         name = _corpus_name(corpus)
         return ["--corpus", quoted(name), *_option_words(corpus, name)]
-    parts = corpus["mixed"]
     common = {key: parts[0][key] for key in COMMON if key in parts[0]}
     for part in parts:
         alike = {key: part[key] for key in COMMON if key in part} == common
@@ -104,14 +102,14 @@ def _corpus_words(corpus: dict[str, Any]) -> list[str]:
     return [*words, *_option_words(given, "")]
 
 
-def _corpus_name(corpus: dict[str, Any]) -> str:
+def _corpus_name(corpus: Corpus) -> str:
     name = str(corpus.get("id", "CORPUS"))
     if "dataset" in corpus and name == corpus["dataset"]:
         name = ":".join(["hf", name, *([corpus["config"]] if "config" in corpus else [])])
     return name
 
 
-def _option_words(corpus: dict[str, Any], name: str) -> list[str]:
+def _option_words(corpus: Corpus, name: str) -> list[str]:
     words: list[str] = []
     for key in CORPUS_OPTIONS:
         if key in corpus and (key != "column" or "dataset" not in corpus or name.startswith("hf:")):

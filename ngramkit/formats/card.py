@@ -18,7 +18,7 @@ from ngramkit.basics.kinds import KINDS
 from ngramkit.basics.models import DEFAULT_MODEL, HUB_IDS
 from ngramkit.basics.terminal_text import visible
 from ngramkit.formats.build_command import build_command, corpora_of, quoted
-from ngramkit.formats.manifest import FORMAT_VERSION, Manifest
+from ngramkit.formats.manifest import FORMAT_VERSION, Corpus, Manifest, parts_of
 from ngramkit.formats.outputs import PREVIEW
 
 # The Hub's classes by number of documents.
@@ -262,10 +262,11 @@ def is_hub_id(name: Any) -> bool:
 
 
 def sources_of(corpus: dict[str, Any]) -> dict[str, str]:
-    if "mixed" not in corpus:
+    parts = parts_of(corpus, "mixed")
+    if not parts:
         corpus_id, revision = corpus.get("id", "none"), corpus.get("revision", "")
         return {"corpus": str(corpus_id), "revision": str(revision)}
-    return {f"corpus {at}": corpus_part(part) for at, part in enumerate(corpus["mixed"], 1)}
+    return {f"corpus {at}": corpus_part(part) for at, part in enumerate(parts, 1)}
 
 
 def pruned_from(corpus: dict[str, Any]) -> dict[str, str]:
@@ -278,7 +279,7 @@ def pruned_from(corpus: dict[str, Any]) -> dict[str, str]:
     return {"pruned": f"{sizes} (build {str(whole.get('build'))[:12]})"}
 
 
-def corpus_part(part: dict[str, Any]) -> str:
+def corpus_part(part: Corpus) -> str:
     words = str(part.get("id", "unknown"))
     if "weight" in part:
         words += f", weight {part['weight']}"

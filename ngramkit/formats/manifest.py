@@ -25,6 +25,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ CORPUS_KEYS: dict[str, type | tuple[type, ...]] = {
     "dataset_license": (str, list), "sample": (float, int), "weight": (float, int), "seed": int,
     "limit": int, "files": int, "join_turns": bool, "private": bool,
 }  # fmt: skip
+
+Corpus = Mapping[str, Any]  # the record of a corpus
 
 
 @dataclass(frozen=True)
@@ -100,10 +103,16 @@ class Manifest:
         return {**body, "tokenizer": tokenizer, "files": files}
 
 
-def is_private_corpus(corpus: Mapping[str, Any]) -> bool:
+def is_private_corpus(corpus: Corpus) -> bool:
     """Return whether a corpus record, or one of those that it is made of, is marked private."""
-    parts = [*(corpus.get("mixed") or []), *(corpus.get("merged") or [])]
-    return corpus.get("private") is True or any(map(is_private_corpus, parts))
+    return corpus.get("private") is True or any(map(is_private_corpus, parts_of(corpus)))
+
+
+def parts_of(corpus: Corpus, *names: str) -> list[Corpus]:
+    """Return the records of the corpora in a mixture and a merge, or in that of `names` only."""
+    listed = [corpus.get(name) for name in names or ("mixed", "merged")]
+    parts = chain.from_iterable(each for each in listed if isinstance(each, list))
+    return [part for part in parts if isinstance(part, Mapping)]
 
 
 def build_id(plan: Mapping[str, Any]) -> str:

@@ -132,6 +132,10 @@ def test_what_models_are_called(model, name):
             "ngramkit build-frozen --corpus projects --private --model vicuna-7b --leader-len 1",
         ),
         ({"parameters": {"merged": 2}}, ""),
+        (
+            {"kind": "tokens", "parameters": {}, "corpus": {"id": "x", "mixed": None}},
+            "ngramkit tokenize --corpus x --model vicuna-7b",
+        ),
     ],
 )  # fmt: skip
 def test_the_command_that_built_it(changed, command):
