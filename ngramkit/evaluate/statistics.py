@@ -144,7 +144,8 @@ def _resample(columns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     most = max(MAX_DRAWN // units, 1)
     sizes = [min(most, RESAMPLES - done) for done in range(0, RESAMPLES, most)]
     drawn = (random.integers(units, size=(size, units)) for size in sizes)
-    return np.concatenate([columns[:, each].sum(2) for each in drawn], axis=1)
+    counts = (np.array([np.bincount(row, minlength=units) for row in rows]) for rows in drawn)
+    return np.concatenate([columns @ each.T for each in counts], axis=1)
 
 
 def _ratios_of_sums(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
