@@ -192,7 +192,8 @@ def _record_all(
         for question in bench.questions:
             requests: dict[bytes, RequestRows] = {}  # of this question, by prompt
             for choice in choices:
-                name = f"{choice.label}, {bench.decoder.budget} nodes"
+                over = ", ".join(choice.builds)
+                name = f"{choice.label}, {bench.decoder.budget} nodes{over and f', over {over}'}"
                 if (str(question.id), name) not in done:
                     answered = _record_answer(
                         bench, question, choice.load(forgetful=True), name, requests

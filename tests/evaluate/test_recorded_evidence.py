@@ -232,6 +232,14 @@ def test_a_record_goes_on_where_it_was(model, make, folder, tmp_path):
     assert f"resuming: 3 answers in {out}" in notes
 
 
+def test_a_drafter_over_other_artifacts_is_another_one(model, tmp_path):
+    for name, text in (("one", "import os\nimport sys\n"), ("other", "import re\n")):
+        ngramkit.build_datastore([20 * text], tmp_path / name, model="demo")
+        for again in (False, True):
+            added = record(model, "rest", tmp_path / "out", datastores=[tmp_path / name])
+            assert added.answers == 3 * (not again)
+
+
 def test_drafts_from_a_history_are_for_the_owner_only(model, tmp_path):
     few = {"limit": 1, "max_new_tokens": 1}
     for _ in range(2):
