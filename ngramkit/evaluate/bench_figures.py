@@ -7,7 +7,6 @@ unless the drafter learns.
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import time
 from collections import Counter
@@ -19,7 +18,7 @@ from typing import Any
 from ngramkit.basics.results import Result
 from ngramkit.basics.terminal_text import counted
 from ngramkit.decode.options import TRANSFORMERS_WAYS
-from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER, QuestionRun, Runs
+from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER, QuestionRun, Runs, answers_file
 from ngramkit.evaluate.statistics import (
     QUESTIONS,
     Interval,
@@ -226,7 +225,7 @@ def write_answers(folder: Path, model: str, runs: Runs, drafter: str) -> Path:
                 "tstamp": time.time(),
             }
             lines.append(json.dumps(line, ensure_ascii=False))
-    path = folder / f"answers-{re.sub(r'[^A-Za-z0-9._-]+', '-', drafter)}.jsonl"
+    path = folder / answers_file(drafter)
     replace_text(path, "\n".join(lines) + "\n")
     return path
 

@@ -18,12 +18,13 @@ from typing import Any, TypeVar
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.terminal_text import visible
 from ngramkit.basics.untrusted import not_linked, open_stream, read_plain
-from ngramkit.evaluate.result_folder import require_no_foreign_files
+from ngramkit.evaluate.result_folder import WRITTEN_FILES, require_no_foreign_files
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import hold_lock, replace_text, require_writable, sync_folder
 
 BASELINE_DRAFTER = "none"  # the drafter that others are compared with
 RUNS_FILE = "runs.jsonl"
+REPORT_FILE = "report.html"
 MAX_RUNS_BYTES = 1 << 31  # bytes of runs.jsonl
 MAX_FIRST_LINE_BYTES = 1 << 26  # bytes of its first line
 T = TypeVar("T")
@@ -119,6 +120,21 @@ def _plan_line(folder: Path) -> str | None:
     return None
 
 
+def _remove_results(folder: Path, plan_line: str) -> None:
+    """Delete what the benchmark of this plan wrote, except its runs."""
+    drafters: Any = []
+    with suppress(InputError):
+        drafters = _plan_in(folder / RUNS_FILE, plan_line).get("drafters")
+    named = drafters if isinstance(drafters, list) else []
+    answers = (answers_file(str(each)) for each in (BASELINE_DRAFTER, *named))
+    for name in (*WRITTEN_FILES, REPORT_FILE, *answers):
+        (folder / name).unlink(missing_ok=True)
+
+
+def answers_file(drafter: str) -> str:
+    return f"answers-{re.sub(r'[^A-Za-z0-9._-]+', '-', drafter)}.jsonl"
+
+
 def _require_same(folder: Path, there: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
     here = json.loads(json.dumps(plan))  # as read back from JSON, with lists for tuples
     if there != here:
@@ -150,6 +166,8 @@ class Runs:
             _require_same(folder, _plan_in(self.path, line), plan)
             self._read()
         else:
+            if line is not None:
+                _remove_results(folder, line)
             folder.mkdir(parents=True, exist_ok=True)
             replace_text(self.path, json.dumps({"plan": plan}) + "\n")
             sync_folder(folder.parent)

@@ -23,7 +23,7 @@ from ngramkit.evaluate.bench_figures import (
     summarize,
     write_answers,
 )
-from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER, QuestionRun, Runs
+from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER, REPORT_FILE, QuestionRun, Runs
 from ngramkit.evaluate.provenance import Provenance
 from ngramkit.evaluate.replay_figures import Replay
 from ngramkit.evaluate.replay_loop import replay_drafter
@@ -212,7 +212,7 @@ def write_results(
     title = f"{plan['model']} on {plan['questions']}, {counted(plan['count'], 'question')}"
     from ngramkit.evaluate.bench_report import write_report
 
-    write_report(folder / "report.html", title, results, curves, plan, provenance.machine, missing)
+    write_report(folder / REPORT_FILE, title, results, curves, plan, provenance.machine, missing)
     return measured
 
 

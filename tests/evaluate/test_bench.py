@@ -188,6 +188,18 @@ def test_other_plans_and_damaged_runs_are_refused(folder):
     assert Runs(folder, {"model": "b"}, force=True).found == {}
 
 
+def test_a_benchmark_that_starts_over_deletes_the_results_before(folder):
+    Runs(folder, {"drafters": ["rest:max_match=8"]})
+    written = ["answers-none.jsonl", "answers-rest-max_match-8.jsonl", "results.json",
+               "speedups.pdf", "report.html"]  # fmt: skip
+    for name in (*written, "answers-mine.jsonl"):
+        (folder / name).touch()
+    Runs(folder, {"drafters": ["rest:max_match=8"]})
+    assert len(list(folder.iterdir())) == 7
+    Runs(folder, {"drafters": []}, force=True)
+    assert sorted(path.name for path in folder.iterdir()) == ["answers-mine.jsonl", RUNS_FILE]
+
+
 @pytest.mark.parametrize(
     ("there", "here", "said"),
     [
