@@ -147,13 +147,15 @@ def read_log(
     listed = log_files(files, reporter)
     formats: list[tuple[LogFile, LogFormat]] = []
     for path in listed.paths:
+        reason = "files that cannot be opened"
         try:
             file = LogFile(path, skips.parts)
+            reason = "files in no known format"
             formats.append((file, named or _recognize_format(file)))
-        except InputError as error:
+        except (InputError, FileNotFoundError) as error:  # a rotated log may be gone
             if path not in listed.in_folders:
                 raise
-            skips.add_file(error)
+            skips.add_file(reason, error)
     if not formats:
         raise skips.no_readable_file(NAMED_FORMATS)
     skips.files.update(listed.skipped)

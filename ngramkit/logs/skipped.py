@@ -24,16 +24,16 @@ class SkipReport:
     parts: Counter[str] = field(default_factory=Counter)
     not_selected: int = 0  # requests that `where` excludes
     first: SkippedRecord | None = None
-    _first_file_error: InputError | None = None
+    _first_file_error: Exception | None = None
 
     def add(self, skipped: SkippedRecord) -> None:
         self.first = self.first or skipped
         # One count for all values: "X must be Y, got Z" and "cannot Y: Z".
         self.records[re.split(r": |, got ", skipped.reason, maxsplit=1)[0]] += 1
 
-    def add_file(self, error: InputError) -> None:
+    def add_file(self, reason: str, error: Exception) -> None:
         self._first_file_error = self._first_file_error or error
-        self.files["files in no known format"] += 1
+        self.files[reason] += 1
 
     def print(self, reporter: Reporter, requests: int) -> None:
         if self.files:

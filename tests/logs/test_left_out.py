@@ -265,6 +265,23 @@ def test_folders_of_a_log_that_cannot_be_read_are_counted(tmp_path, monkeypatch)
     assert "folders that cannot be read (1)" in read(tmp_path)[1]
 
 
+def test_files_that_cannot_be_opened_are_counted(tmp_path, monkeypatch):
+    for name in "abc":
+        write(tmp_path / f"{name}.jsonl", {"prompt": "a", "output": name})
+    opened = os.open
+    failures = {"b.jsonl": errno.EACCES, "c.jsonl": errno.ENOENT}  # one was rotated away
+
+    def open_(path, *options, **more):
+        if code := failures.get(Path(path).name):
+            raise OSError(code, os.strerror(code), str(path))
+        return opened(path, *options, **more)
+
+    monkeypatch.setattr(os, "open", open_)
+    requests, said = read(tmp_path)
+    assert [request.output for request in requests] == ["a"]
+    assert "files that cannot be opened (2)" in said
+
+
 def test_how_an_answer_was_made_and_ended(tokenizer, tmp_path):
     prompt, answer = "def f(x):\n", "    return x\n"
     echo = {"prompt": prompt, "echo": True}
