@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,6 +37,7 @@ from ngramkit.formats.tokens import TokenStore
 
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
+    from ngramkit.drafters.past_requests import PastRequests
 
 FEW_TOKENS = 10_000  # a smaller corpus shares hardly any phrase with other texts
 CORPUS = "python-stdlib"  # the embedded model's corpus
@@ -112,11 +114,22 @@ class DrafterChoice:
         builds = [f"{each.where} ({each.manifest.build[:12]})" for each in self.opened]
         return [*builds, *self.names[len(builds) :]]
 
+    @cached_property
+    def recorded_past(self) -> PastRequests | None:
+        """The past requests that all drafters of a replay or measurement begin with."""
+        if self.past is None or not self.past.recorded:
+            return None
+        return self.past.open(self.tokenizer)
+
     def load(self, *, forgetful: bool = False) -> Drafter:
         """Create the drafter; with `forgetful` it adds no past requests."""
         if self.spec.make is not None:
             return require_drafter(self.spec.make())  # type: ignore[no-any-return]
-        past = self.past.open(self.tokenizer, forgetful=forgetful) if self.past else None
+        past = self.recorded_past
+        if past is not None:
+            past = past.copy(forgetful=forgetful or past.forgetful)
+        elif self.past is not None:
+            past = self.past.open(self.tokenizer, forgetful=forgetful)
         return make_drafter(self.spec, self.artifacts, past, self.tokenizer)
 
     @property

@@ -13,6 +13,7 @@ for readers and forks. Only one thread may add.
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import threading
 from collections.abc import Callable, Sequence
@@ -106,6 +107,14 @@ class PastRequests:
 
     def __repr__(self) -> str:
         return f"<PastRequests {self.tokens:,} tokens, {describe_artifacts((), self.tokenizer)}>"
+
+    def copy(self, *, forgetful: bool) -> PastRequests:
+        """Return past requests that begin as these and do not read the history again."""
+        new = copy.copy(self)
+        new._history, new._saves = None, False
+        new.forgetful = forgetful
+        new._answers = dict(self._answers)
+        return new
 
     @property
     def shards(self) -> Shards:

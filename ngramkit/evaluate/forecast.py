@@ -109,7 +109,7 @@ def forecast(
     given = given_sources(
         artifacts, datastores=datastores, frozen_table=frozen_table, bigram=bigram,
         unigram=unigram, history=history, history_tokens=history_tokens, store=store,
-    )  # fmt: skip
+    ).recorded()  # fmt: skip
     past = given.past.path
     if past is not None and not past.exists():
         raise InputError(f"no such history: {past}", "Check the path.", option="history")

@@ -6,7 +6,7 @@ An answer's n-grams of WINDOW_TOKENS tokens are searched; independent prose shar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -75,11 +75,10 @@ def without_leaks(
 
     datastores = {a.path: a for c in choices for a in c.artifacts.get("datastores", [])}
     held = [shard for _, each in sorted(datastores.items()) for shard in each.shards]
-    pasts = [c.past for c in choices if c.past is not None and c.past.path is not None]
-    for past in pasts[:1]:  # drafters share one history
-        read_only = replace(past, recorded=True)
-        held += read_only.open(choices[0].tokenizer).shards.at_start
-    places = ["a datastore's corpus"] * bool(datastores) + ["the history"] * bool(pasts)
+    pasts = (choice.recorded_past for choice in choices)  # all share one history
+    requests = next((past.shards.at_start for past in pasts if past is not None), ())
+    held += requests
+    places = ["a datastore's corpus"] * bool(datastores) + ["the history"] * bool(requests)
     shards = list(shard_table(held))
     flags = [_is_leaked(record, shards) for record in records]
     leakage = Leakage(len(records), sum(flags), drop, " or ".join(places))

@@ -30,6 +30,20 @@ def test_what_must_not_be_remembered_is_not(tmp_path):
         assert len(drafter.draft(4)) == (2 if "read_only" in parameters else 0)
 
 
+def test_copies_begin_alike_and_do_not_read_the_history_again(tmp_path):
+    history = History.at(tmp_path / "h", RECORD)
+    history.append(ids(1, 2, 3), 1)
+    past = PastRequests(history, background=False)
+    copies = [past.copy(forgetful=forgetful) for forgetful in (False, True)]
+    history.append(ids(4, 5), 1)
+    for each in copies:
+        serve(Ssd(each), [6], [7, 8])
+    assert [contents(each) for each in (past, *copies)] == [
+        [(1, 2, 3)], [(1, 2, 3), (6, 7, 8)], [(1, 2, 3)],
+    ]  # fmt: skip
+    assert len(history.log.read().requests) == 2
+
+
 def test_without_prompts_outputs_alone_are_remembered():
     past = remembering(prompts=False)
     serve(Ssd(past), [1, 4], [2, 3])

@@ -16,6 +16,7 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.sources import Sources
 from ngramkit.evaluate.replay import KeepState
+from ngramkit.formats.history import History
 
 SHORT = 'def main(self):\n    """Says it."""\n    return self.name\n'
 
@@ -248,6 +249,25 @@ def test_answers_in_the_history_are_leaked(tmp_path, monkeypatch):
     rest = ngramkit.replay(answers, drop_leaked=True, **options)
     assert (rest.leakage.records, rest.leakage.leaked) == (1, 1)
     assert "verbatim" not in rest._repr_html_()
+
+
+def test_a_replay_reads_its_history_once(tmp_path, monkeypatch):
+    rows = [{"prompt": f"{n} = ", "output": LIKE[0] + f"{n}\n"} for n in range(3)]
+    answers = log(tmp_path / "a.jsonl", *rows)
+    ngramkit.history_import(answers, tmp_path / "past", model="demo")
+    reads, newest = [], History.newest
+
+    def read(history, capacity):
+        reads.append(capacity)
+        return newest(history, capacity)
+
+    monkeypatch.setattr(History, "newest", read)
+    options = {"model": "demo", "drafters": "ssd", "history": tmp_path / "past"}
+    first, _ = results = ngramkit.replay(answers, budgets=[4, 8], **options)
+    assert len(reads) == 1
+    assert len(results) == 2
+    learning = ngramkit.replay(answers, budgets=[4], keep_state=True, **options)
+    assert learning[0].total.tokens == first.total.tokens
 
 
 def test_a_replay_refuses_what_makes_no_sense(answers):

@@ -187,7 +187,7 @@ def test_an_answer_that_stands_in_the_corpus_is_found(token_store, tmp_path):
     assert leaked_share(fresh, shards) == 0
     assert leaked_share(copied[:20], shards) == 0  # too short to tell
     records = [Record("a", "x", [Turn(ids(1), a)]) for a in (fresh, copied)]
-    choice = SimpleNamespace(artifacts={"datastores": [datastore]}, past=None)
+    choice = SimpleNamespace(artifacts={"datastores": [datastore]}, recorded_past=None)
     assert without_leaks(records, [choice], True, SILENT)[0] == records[:1]
 
 
