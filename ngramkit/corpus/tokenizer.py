@@ -309,7 +309,8 @@ def load_tokenizer_of(artifact: Artifact, model: str | Path | None = None) -> Te
             raise
         what = f"cannot load the tokenizer of {artifact.where}: {error}"
         raise InputError(what, "Give model.", option="model") from error
-    artifact.tokenizer.require(tokenizer.record, artifact.where)
+    hint = "Give the model whose tokenizer it has."
+    artifact.tokenizer.require(tokenizer.record, artifact.where, hint)
     return tokenizer
 
 

@@ -264,13 +264,13 @@ def _tokenizer_of(history: History, model: str | Path | None) -> TextTokenizer:
     """Load a history's tokenizer, from `model` if given.
 
     Raises as `load_tokenizer_of`. If an engine showed no tokenizer, `model` is needed, and
-    ArtifactError is raised if it lacks an id of the requests.
+    ArtifactError is raised if it lacks an id of the requests, or has more ids than the engine's.
     """
     record = history.tokenizer
     if record.is_known:
         return load_tokenizer_of(history, model)
     tokenizer = load_tokenizer(model or _recorded_model(history))
     highest = max((int(each.tokens.max(initial=0)) for each in history.read().requests), default=0)
-    if highest >= tokenizer.record.vocabulary:
+    if not highest < tokenizer.record.vocabulary <= record.vocabulary:
         record.require(tokenizer.record, str(history.path), "Give the model that wrote it.")
     return tokenizer

@@ -127,8 +127,19 @@ def test_a_history_without_its_tokenizer_is_read_by_another_copy(ngramkit_cli, t
         assert (forgotten.json["dropped"], forgotten.json["requests"]) == (1, 1)
     wide = History.at(tmp_path / "wide", TokenizerRecord.unknown(5000))
     wide.append(np.array([4999], np.int32), 0)
-    (lacking,) = ngramkit_cli(["history", "inspect", "wide", "--last", "1", "--model", "demo"])
-    assert "Give the --model that wrote it." in lacking.err
+    narrow = History.at(tmp_path / "narrow", TokenizerRecord.unknown(4000))
+    narrow.append(tokenizer.encode("mail jane@example.org"), 0)
+    other = replace(tokenizer.record, fingerprint="0" * 64, encodes=None)
+    History.at(tmp_path / "other", other).append(tokenizer.encode("an answer"), 0)
+    lacking, more, differing = ngramkit_cli(
+        ["history", "inspect", "wide", "--last", "1", "--model", "demo"],
+        ["history", "forget", "narrow", "--text", "jane", "--model", "demo"],
+        ["history", "forget", "other", "--text", "jane", "--model", "demo"],
+    )
+    for refused in (lacking, more):
+        assert "Give the --model that wrote it." in refused.err
+    assert "Give the --model whose tokenizer it has." in differing.err
+    assert len(narrow.read().requests) == 1
 
 
 def test_a_history_of_an_unknown_tokenizer_fits_one_with_as_many_ids(ngramkit_cli, tmp_path):
