@@ -73,6 +73,6 @@ def planned_corpus(record: Mapping[str, Any]) -> dict[str, Any]:
 def without_checksum(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a corpus whose files changed while they were read."""
     facts = {name: value for name, value in record.items() if name != "sha256"}
-    if mixed := _parts_of_record(record, "mixed"):
+    if mixed := parts_of(record, "mixed"):
         facts["mixed"] = [without_checksum(part) for part in mixed]
     return facts
