@@ -244,7 +244,6 @@ class BatchDrafter:
             and not any(len(fact.references) or fact.evidence for fact in asked or ())
         )
         if not skips:
-            self._skipped = 0
             return False
         self._skipped += 1
         for session in self._last:
@@ -271,9 +270,8 @@ class BatchDrafter:
         facts = [asked[i] if asked else NOTHING_ASKED for i in wanted]
         names = [fact.name for fact in facts]
         sessions = self.sessions.find(contexts, [fact.tenant for fact in facts], names)
-        begun: dict[Session, int] = {}
+        begun = _beginning_requests(sessions, contexts, facts, self._skipped)
         if self.history is not None:
-            begun = _beginning_requests(sessions, contexts, facts)
             if follows:
                 self._remember_and_begin(self.history, begun)
             if self.history.take_in():
@@ -305,6 +303,8 @@ class BatchDrafter:
             drafts[i] = session.draft = draft
             if not draft:
                 self._judge_draft(session, draft, 0)
+        self._skipped = 0
+        self.statistics.requests += len(begun)
         self._count_outcomes(sessions, contexts, chained=cost is not None)
         self.statistics.seconds += time.perf_counter() - started
         self.statistics.calls += 1
@@ -346,9 +346,10 @@ class BatchDrafter:
         workspace = self._workspaces[0]
         given: Given = asked.references if len(asked.references) else NO_REFERENCES
         refers = given is not session.references or (prompt is not None and len(given) > 0)
-        most = len(session.draft or ()) + MAX_STEP_TOKENS  # that a pass and skipped ones write
-        begins = session.request is None or prompt is not None or refers or len(written) > most
-        answer = min(_prompt_length(session, row, asked), len(row)) if refers else len(row)
+        begins = prompt is not None or refers
+        answer = len(row)
+        if refers:
+            answer = min(_prompt_length(session, row, asked, self._skipped), len(row))
         if session.request is None:
             past = self.source.past if self.history is None else self.history.past(session.tenant)
             session.request = workspace.request(written[:answer], past)
@@ -415,7 +416,6 @@ class BatchDrafter:
         counts = self.statistics
         outcomes = [session.outcome for session in sessions if session.outcome is not None]
         accepted = [right for _, right in outcomes]
-        counts.requests += sum(session.size == 0 for session in sessions)
         counts.paused += sum(not session.drafting for session in sessions)
         counts.draft_tokens += sum(len(session.draft or ()) for session in sessions)
         counts.rows += len(rows)
@@ -454,27 +454,27 @@ class _Pool:
 
 
 def _beginning_requests(
-    sessions: Sequence[Session], rows: Sequence[TokenArray], asked: Sequence[Asked]
+    sessions: Sequence[Session], rows: Sequence[TokenArray], asked: Sequence[Asked], skipped: int
 ) -> dict[Session, int]:
     """Return the sessions that begin a request, and the lengths of their prompts.
 
-    An agent's next turn begins one in an existing session.
+    An agent's next turn begins one in an existing session. Each `skipped` pass wrote a token.
     """
     begun = {}
     for session, row, fact in zip(sessions, rows, asked, strict=True):
-        prompt = _prompt_length(session, row, fact)
-        if session.kept < max(session.size, prompt):
+        prompt = _prompt_length(session, row, fact, skipped)
+        if session.kept < max(session.size, prompt - skipped, 1):
             begun[session] = prompt
     return begun
 
 
-def _prompt_length(session: Session, row: TokenArray, asked: Asked) -> int:
-    """Return the length of the prompt; if unknown, that of all tokens before the last pass."""
+def _prompt_length(session: Session, row: TokenArray, asked: Asked, skipped: int) -> int:
+    """Return the length of the prompt; if unknown, that of all tokens before the last passes."""
     if asked.prompt is not None:
         return asked.prompt
     new = len(row) - session.kept
-    drafted = len(session.draft or ())
-    return len(row) - (new if session.kept == session.size and new <= drafted + 1 else 1)
+    most = len(session.draft or ()) + 1 + skipped
+    return len(row) - (new if session.kept == session.size and new <= most else 1)
 
 
 def _refer_before_answer(

@@ -101,16 +101,12 @@ class Proposer:
             max(min(self._length, self._longest - size - 1), 0) if size else 0 for size in sizes
         ]
         rows = [token_ids_cpu[i, :size] for i, size in enumerate(sizes)]
+        asked = [Asked(size - new) for size, new in zip(sizes, written, strict=True)]
         told = list(self._states.items()) if len(self._states) == count else []
-        for i, (_, state) in enumerate(told):
+        for i, (name, state) in enumerate(told):
             if forbids_drafts(_extra_args(state)):
                 lengths[i] = 0
-        asked = None
-        if self._batch.history is not None or len(self._texts):  # else it is unused
-            asked = [Asked(size - new) for size, new in zip(sizes, written, strict=True)]
-            for i, (name, state) in enumerate(told):
-                tenant = self._tenant(state) or ""
-                asked[i] = Asked(asked[i].prompt, tenant, self._texts.get(name))
+            asked[i] = Asked(asked[i].prompt, self._tenant(state) or "", self._texts.get(name))
         chains = self._batch.chain_batch(rows, lengths, asked=asked)
         return [chain.token_ids.tolist() for chain in chains]
 

@@ -234,7 +234,7 @@ def test_a_session_is_continued_rewound_and_forgotten(makers):
     assert asked([*text, 2, 3, 3]) == 9
     assert asked([*text, 2, 1]) == 9  # rewound, and another token
     assert asked([*text, 2, 1, *[3] * 40]) == 9  # a whole turn at once
-    assert drafter.statistics.requests == 1
+    assert (len(drafter.sessions), drafter.statistics.requests) == (1, 3)
     asked([3, 3, 1]), asked([3, 2, 1])  # two others: it was the least recently used
     assert asked([*text, 2, 1, *[3] * 41]) == 52
     assert len(drafter.sessions) == 2
@@ -257,7 +257,7 @@ def test_a_request_moves_between_threads_and_outgrows_its_arrays(makers, monkeyp
         drafts = drafter.draft_batch([ids(row) for row in rows], [8, 8])
         for row, draft in zip(rows, drafts, strict=True):
             assert same(draft, alone(makers["learning"], row, prompts(drafter, row)[0], 8))
-    assert drafter.statistics.requests == 2
+    assert len(drafter.sessions) == 2
 
 
 class Certain(NoDraft):
@@ -340,7 +340,7 @@ def test_tokens_of_the_next_prompt_are_not_accepted():
     answered = [1, *[0] * 127]
     (draft,) = drafter.chain_batch([ids(answered)], [4])
     drafter.chain_batch([ids([*answered, *draft.token_ids, *[0] * 28, 1])], [4])
-    assert (len(draft), drafter.statistics.requests) == (4, 1)
+    assert (len(draft), len(drafter.sessions), drafter.statistics.requests) == (4, 1, 2)
     assert drafter.statistics.accepted_tokens == 0
 
 
@@ -352,7 +352,23 @@ def test_a_pause_ends_with_its_request():
         paused = len(drafter.chain_batch([ids(answered[:size])], [4])[0]) == 0
     assert paused
     (draft,) = drafter.chain_batch([ids([*answered, *[7] * 32])], [4])
-    assert (len(draft), drafter.statistics.requests) == (4, 1)
+    assert (len(draft), len(drafter.sessions), drafter.statistics.requests) == (4, 1, 2)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_each_turn_of_a_conversation_is_a_request(known):
+    """Its passes are skipped while drafts pause, so a row may have several new tokens."""
+    drafter = drafter_over(Certain, min_probability=0.4)
+    row = [1, 2, 3]
+    for _ in range(3):  # turns, of which the drafter shows only what it is asked for
+        row += [4] * 40
+        for _ in range(100):
+            row.append(5)  # no draft is right
+            asked = [Asked(len(row) - 1)] if known else None
+            drafter.chain_batch([ids(row)], [4], asked=asked)
+    counts = drafter.statistics
+    assert (counts.requests, len(drafter.sessions)) == (3, 1)
+    assert counts.calls < counts.rows / 4  # most passes were skipped
 
 
 def test_budget_zero_and_empty_rows_are_not_drafted_for(makers):
@@ -388,7 +404,7 @@ def test_ids_outside_the_vocabulary_are_alike_and_a_row_with_them_is_continued(m
         (draft,) = drafter.draft_batch([ids(text)], [6])
         assert same(draft, alone(makers["learning"], clipped, 7, 6))
     drafter.draft_batch([ids([3, 3, 3]), ids(text)], [6, 6])  # found elsewhere
-    assert drafter.statistics.requests == 2
+    assert len(drafter.sessions) == 2
 
 
 @pytest.mark.parametrize("name", ["blend", "context", "cacheback", "prompt-lookup"])
