@@ -25,8 +25,9 @@ from ngramkit.corpus.naming import corpus_name, selection_name, selection_text
 from ngramkit.default_artifacts import select_default_artifacts
 from ngramkit.drafters.checked import require_drafter
 from ngramkit.drafters.create import make_drafter, open_given
+from ngramkit.drafters.options import HISTORY_TOKENS
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, DRAFTERS
-from ngramkit.drafters.sources import HISTORY_TOKENS, Given, PastUse, Sources, given_sources
+from ngramkit.drafters.sources import Given, PastUse, Sources, given_sources
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.opening import open_artifact_folder

@@ -28,7 +28,7 @@ from benchmarks import markdown
 from benchmarks._data import contexts, datastore
 from benchmarks._figures import machine, write_figures
 from ngramkit.drafters.base import NO_TOKENS, TokenArray, common_beginning
-from ngramkit.drafters.sources import HISTORY_TOKENS
+from ngramkit.drafters.options import HISTORY_TOKENS
 from ngramkit.formats.history import History
 
 COMMAND = "python -m benchmarks.servers.vllm_draft_time"

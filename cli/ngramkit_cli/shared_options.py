@@ -11,6 +11,7 @@ import typer
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import parse_size
+from ngramkit.drafters.options import HISTORY_TOKENS
 from ngramkit_cli import completion
 from ngramkit_cli.output import Output
 from ngramkit_cli.python_drafters import FORM
@@ -195,7 +196,7 @@ class SourceOptions:
         ),
     ] = None
     history_tokens: Annotated[int, typer.Option(min=1, help="Draft from its newest N tokens.")] = (
-        4_000_000
+        HISTORY_TOKENS
     )
     no_store: Annotated[bool, typer.Option("--no-store", help="Add nothing to the history.")] = (
         False

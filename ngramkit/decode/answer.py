@@ -27,7 +27,8 @@ from ngramkit.decode.prompts import (
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.text import TextStream
 from ngramkit.drafters.base import Drafter, TokenArray
-from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
+from ngramkit.drafters.options import HISTORY_TOKENS
+from ngramkit.drafters.sources import Given, Sources
 from ngramkit.drafters.spec import require_not_made
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from ngramkit.decode.prompts import (
     require_prompt_fits,
 )
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
-from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
+from ngramkit.drafters.options import HISTORY_TOKENS
+from ngramkit.drafters.sources import Given, Sources
 
 if TYPE_CHECKING:
     from ngramkit.decode.base import ResumableVerifier

@@ -18,8 +18,9 @@ from ngramkit.decode.placement import require_placement
 from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.specache.options import SpeCache, cache_of, require_no_drafts
 from ngramkit.drafters.base import Drafter
+from ngramkit.drafters.options import HISTORY_TOKENS
 from ngramkit.drafters.references import require_references
-from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
+from ngramkit.drafters.sources import Given, Sources, given_sources
 from ngramkit.drafters.spec import MAX_BUDGET, DrafterSpec, require_not_made
 
 if TYPE_CHECKING:

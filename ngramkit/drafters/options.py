@@ -9,6 +9,7 @@ from typing import Any
 
 from ngramkit.basics.errors import UsageError, require_between
 
+HISTORY_TOKENS = 4_000_000  # newest tokens of past requests that are searched, by default
 SWITCH_VALUES = {"true": True, "yes": True, "on": True, "1": True,
           "false": False, "no": False, "off": False, "0": False}  # fmt: skip
 

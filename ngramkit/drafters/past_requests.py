@@ -24,13 +24,13 @@ import numpy as np
 
 from ngramkit.basics.errors import UsageError, require_between
 from ngramkit.drafters.base import TokenArray, describe_artifacts
+from ngramkit.drafters.options import HISTORY_TOKENS
 from ngramkit.formats.datastore import DatastoreShard, cut_shard, merge_shards, requests_shard
 from ngramkit.formats.history import History, join_requests
 from ngramkit.formats.request_log import Mark
 from ngramkit.formats.safetensors import Array
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
-DEFAULT_CAPACITY = 4_000_000  # tokens
 MIN_MERGED_TOKENS = 1 << 11  # tokens; merging as many into the newest takes 0.25 ms
 MAX_NEWEST_TOKENS = 1 << 16  # tokens
 MIN_RATIO_OF_LENGTHS = 64  # minimum ratio of lengths of two suffix arrays that are not merged
@@ -69,7 +69,7 @@ class PastRequests:
         history: History | None = None,
         *,
         tokenizer: TokenizerRecord | None = None,
-        capacity: int = DEFAULT_CAPACITY,
+        capacity: int = HISTORY_TOKENS,
         rebuild_tokens: int = MIN_MERGED_TOKENS,
         newest_tokens: int = MAX_NEWEST_TOKENS,
         background: bool = True,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ngramkit.basics.arguments import check_fields
 from ngramkit.basics.errors import UsageError, require_list
 from ngramkit.basics.kinds import ROLES, a_kind
+from ngramkit.drafters.options import HISTORY_TOKENS
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import ANOTHER_HISTORY, TokenizerRecord, record_of
 from ngramkit.remote.urls import local_folder
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 
 Given = str | Path | Artifact  # a folder, hf://USER/NAME@REVISION, a URL, or opened
-HISTORY_TOKENS = 4_000_000
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from ngramkit.basics.kinds import KIND_OF_ROLE, TABLES
 from ngramkit.basics.machine import expand_home
 from ngramkit.basics.untrusted import parse_json, read_json
 from ngramkit.drafters.create import require_kind, require_sources
+from ngramkit.drafters.options import HISTORY_TOKENS
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
-from ngramkit.drafters.sources import HISTORY_TOKENS
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.formats.history import History, require_no_other
 from ngramkit.formats.manifest import MANIFEST_FILE, read_manifest

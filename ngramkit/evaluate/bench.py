@@ -25,7 +25,8 @@ from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.pending import PendingModel, open_pending_model
 from ngramkit.drafters.asked import asked_drafters, label_among, listed_drafters
 from ngramkit.drafters.base import Drafter
-from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
+from ngramkit.drafters.options import HISTORY_TOKENS
+from ngramkit.drafters.sources import Given, Sources
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.evaluate.bench_contest import (
     TOO_LONG,

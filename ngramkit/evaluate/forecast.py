@@ -21,8 +21,9 @@ from ngramkit.budget.pass_times import Cost, PassTimes, pass_times
 from ngramkit.choose import DrafterChoice, choose_from_sources
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import Drafter
+from ngramkit.drafters.options import HISTORY_TOKENS
 from ngramkit.drafters.registry import DEFAULT_DRAFTER, drafter_entry
-from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
+from ngramkit.drafters.sources import Given, Sources, given_sources
 from ngramkit.drafters.spec import DrafterSpec, require_not_made
 from ngramkit.engines.config import DraftConfig
 from ngramkit.evaluate.forecast_results import Forecast, Forecasts, Recorded, Replayed, passes_share

@@ -25,8 +25,9 @@ from ngramkit.basics.terminal_text import counted, without_secrets
 from ngramkit.basics.version import __version__
 from ngramkit.choose import DrafterChoice
 from ngramkit.corpus.files import walk_files
+from ngramkit.drafters.options import HISTORY_TOKENS
 from ngramkit.drafters.registry import DRAFTERS
-from ngramkit.drafters.sources import HISTORY_TOKENS, Sources
+from ngramkit.drafters.sources import Sources
 from ngramkit.evaluate.records import Question, Record
 from ngramkit.evaluate.statistics import RESAMPLING_SEED
 from ngramkit.formats.artifact import Artifact

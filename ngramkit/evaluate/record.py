@@ -23,8 +23,9 @@ from ngramkit.decode.placement import DTYPES
 from ngramkit.decode.sampling import best_and_tops
 from ngramkit.drafters.asked import asked_drafters
 from ngramkit.drafters.base import NO_TOKENS, Drafter, DraftTree, TokenArray, common_beginning
+from ngramkit.drafters.options import HISTORY_TOKENS
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
-from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources
+from ngramkit.drafters.sources import Given, Sources
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.evaluate.bench import DEFAULT_NEW_TOKENS
 from ngramkit.evaluate.bench_contest import TOO_LONG, Bench

@@ -18,8 +18,9 @@ from ngramkit.choose import DrafterChoice, drafts_private_texts
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.asked import asked_drafters, label_among
 from ngramkit.drafters.base import Drafter
+from ngramkit.drafters.options import HISTORY_TOKENS
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
-from ngramkit.drafters.sources import HISTORY_TOKENS, Given, Sources, given_sources
+from ngramkit.drafters.sources import Given, Sources, given_sources
 from ngramkit.drafters.spec import MAX_BUDGET
 from ngramkit.evaluate.leakage import without_leaks
 from ngramkit.evaluate.provenance import Provenance, given_words, provenance_of
