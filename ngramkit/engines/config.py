@@ -41,6 +41,7 @@ CONFIG_VARIABLE = "NGRAMKIT_DRAFT"
 PATH_KEYS = (*TABLES, "history", "metrics")
 SWITCH_KEYS = ("pause", "clock", "store", "history_prompts")
 FOLDER_KEYS = ("history_bytes", "history_days")
+ADDING_KEYS = (*FOLDER_KEYS, "history_prompts")
 TENANT_KEYS = ("lora", "salt", "key")  # properties that may name a request's tenant
 
 
@@ -329,6 +330,10 @@ def _refuse_contradicting_keys(given: Mapping[str, Any], where: str) -> None:
             refuse(key, "it needs a history", "Name a folder for it, or leave it out.")
         if key in FOLDER_KEYS and history is True:
             refuse(key, "a history in memory has no folder", "Name a folder, or leave it out.")
+        if key in ADDING_KEYS and given[key] and given.get("store") is False:
+            refuse(key, "with store false nothing is added", "Leave one of them out.")
+    if history is True and given.get("store") is False:
+        refuse("store", "a history in memory then stays empty", "Name a folder, or leave it out.")
     if "metrics" in given and given.get("log_steps") == 0:
         why = "it is written with each line in the log, and log_steps is 0"
         refuse("metrics", why, "Give log_steps, or leave metrics out.")

@@ -55,6 +55,16 @@ def test_all_keys():
         ('{"store": false}', "store of NGRAMKIT_DRAFT: it needs a history"),
         ('{"history": true, "history_days": 3}', "a history in memory has no folder"),
         ('{"history": true, "history_bytes": 65536}', "a history in memory has no folder"),
+        (
+            '{"history": "h", "store": false, "history_days": 3}',
+            "with store false nothing is added",
+        ),
+        ('{"history": "h", "store": false, "history_bytes": 65536}', "history_bytes of NGRAMKIT"),
+        (
+            '{"history": "h", "store": false, "history_prompts": true}',
+            "history_prompts of NGRAMKIT",
+        ),
+        ('{"history": true, "store": false}', "a history in memory then stays empty"),
         ('{"metrics": "m.prom", "log_steps": 0}', "each line in the log, and log_steps is 0"),
         ('{"min_probability": 0, "pass_cost": 2}', "pass_cost of NGRAMKIT_DRAFT: min_probability"),
         ('{"min_probability": 0.1, "clock": true}', "clock of NGRAMKIT_DRAFT: min_probability"),
@@ -77,6 +87,8 @@ def test_each_mistake_has_its_message(text, says):
 def test_switches_that_are_off_may_stand_next_to_what_replaces_them():
     given = {"min_probability": 0.1, "clock": False, "history": "h", "history_days": 3}
     assert DraftConfig.read(given).clock is False
+    given = {"history": "h", "store": False, "history_prompts": False, "history_by": "key"}
+    assert DraftConfig.read(given).store is False
 
 
 @pytest.mark.parametrize("vocabulary", [0, -1, 1 << 31, "100", 100.0, True])
