@@ -139,7 +139,7 @@ def _table_of_passes(checked: CheckedEngine) -> list[str]:
         f"{counted(checked.budget, 'token')}, for as many requests as the pass has tokens, with "
         f"contexts of {ASSUMED_CONTEXT:,} tokens, if {ASSUMED_ACCEPTANCE} of the tokens after "
         "accepted ones are accepted. Speed is that over no drafts. Padded: all tokens of each "
-        "draft are verified, as in SGLang and in vLLM's fixed mode."
+        "draft are verified, as in SGLang (with its padding) and in vLLM's fixed mode."
     )
     return [
         *wrap_text(about, 0),

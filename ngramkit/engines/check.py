@@ -221,7 +221,10 @@ def check_engine(
     artifacts = drafter.source.artifacts
     asked, padded = DRAFTS[engine](read) if engine in DRAFTS else (None, False)
     most = None if padded else config.tokens  # has no effect on padded drafts
+    if engine == "sglang":
+        most = config.budget
     length = min(budget or asked or most or DEFAULT_BUDGET, most or MAX_NODES)
+    slots = min(budget or asked or length, MAX_NODES) if padded else length
     context, text = _context_for_timing(tokenizer, artifacts)
     chain, seconds = _time_drafts(drafter, context, min(length, MAX_BUDGET))
     return CheckedEngine(
@@ -245,7 +248,7 @@ def check_engine(
         len(chain),
         1e3 * seconds,
         Rows(vllm_modes() if engine == "vllm" else ()),
-        *_passes_table(engine, config, model, length, read, padded=padded),
+        *_passes_table(engine, config, model, length, slots, read, padded=padded),
         length,
         padded,
     )
@@ -309,6 +312,7 @@ def _passes_table(
     config: DraftConfig,
     model: str | None,
     length: int,
+    slots: int,
     options: GivenOptions,
     *,
     padded: bool,
@@ -330,11 +334,11 @@ def _passes_table(
     rows = []
     one = float(times.times(np.ones(1))[0])
     for tokens in SHOWN_TOKENS:
-        found = gain_of_drafts(times, tokens, length)
+        found = gain_of_drafts(times, tokens, length, slots=slots)
         cost = float(times.times(np.array([float(tokens)]))[0]) / one
         figures = (round(each, 3) for each in (cost, *found))
         rows.append(CheckedPass(tokens, *figures))
-    return Rows(rows), by, stops_paying(times, length, padded=padded)
+    return Rows(rows), by, stops_paying(times, length, padded=padded, slots=slots)
 
 
 def vllm_modes() -> Iterator[CheckedMode]:

@@ -76,7 +76,7 @@ class NgramCorpus:
         self._nodes = min(config.budget or nodes, nodes)
         self._chain = max_bfs_breadth == 1
         if server.first and server.times is not None:
-            _log_crossover(server.times, nodes)
+            _log_crossover(server.times, self._nodes, nodes)
         # Tokens of each request, and how many before them are unknown.
         self._texts: dict[str, tuple[LiveContext, int]] = {}
         self._requests: dict[str, Any] = {}
@@ -266,9 +266,9 @@ def _server_facts(config: DraftConfig) -> _Server:
     return _Server(tokenizer, int(about.vocab_size), first, times)
 
 
-def _log_crossover(times: PassTimes, nodes: int) -> None:
-    """Log from how many requests on drafts cost time: each pass verifies all their nodes."""
-    requests = stops_paying(times, nodes, padded=True)
+def _log_crossover(times: PassTimes, nodes: int, slots: int) -> None:
+    """Log from how many requests on drafts cost time: each pass verifies all their slots."""
+    requests = stops_paying(times, nodes, padded=True, slots=slots)
     if requests is not None:
         LOG.info(
             "by the model's config, typical drafts of %s nodes make SGLang slower if %s or more "

@@ -12,12 +12,18 @@ import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from test_vllm import released
 
 import ngramkit
 from ngramkit.basics.errors import ArtifactError, InputError, UsageError
-from ngramkit.budget.crossover import gain_of_drafts, stops_paying
+from ngramkit.budget.crossover import (
+    ASSUMED_ACCEPTANCE,
+    ASSUMED_CONTEXT,
+    gain_of_drafts,
+    stops_paying,
+)
 from ngramkit.budget.model_cost import ModelCost
 from ngramkit.budget.model_size import ModelSize
 from ngramkit.budget.pass_times import pass_times
@@ -361,6 +367,7 @@ TREES = ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens"]
         ("sglang", [*TREES, "1"], {}, 8, True),
         ("sglang", [*TREES, "100000000"], {}, 512, True),
         ("sglang", [], {}, 8, True),
+        ("sglang", [], {"budget": 4}, 4, True),
         ("llama-cpp", [], {"tokens": 16}, 16, False),
         ("tensorrt-llm", [], {}, 8, False),
     ],
@@ -372,6 +379,21 @@ def test_drafts_are_as_long_as_the_server_asks_for(built, engine, options, keys,
     times = pass_times(None, None, "cpu" if engine == "llama-cpp" else "cuda")
     assert checked.pays_below == stops_paying(times, length, padded=padded)
     assert ngramkit.check_engine(engine, draft=draft, options=options, budget=3).budget == 3
+
+
+def test_the_budget_of_sglang_leaves_padding_that_is_verified(built):
+    """Drafts of 4 nodes are padded to 15."""
+    draft = {"datastores": [str(built)], "budget": 4}
+    checked = ngramkit.check_engine("sglang", draft=draft, options=[*TREES, "16"])
+    times = pass_times()
+    assert (checked.budget, checked.padded) == (4, True)
+    for row in checked.passes:
+        assert row.drafted <= 4
+        written = 1 + sum(ASSUMED_ACCEPTANCE**depth for depth in range(1, 5))
+        plain, padded = times.times(np.array([1.0, 16.0]) * row.tokens, row.tokens, ASSUMED_CONTEXT)
+        assert row.padded == pytest.approx(written * plain / padded, abs=1e-3)
+    assert checked.pays_below == stops_paying(times, 4, padded=True, slots=15)
+    assert checked.pays_below < stops_paying(times, 4, padded=True)
 
 
 @pytest.mark.parametrize(
