@@ -304,7 +304,8 @@ class BatchDrafter:
             if not draft:
                 self._judge_draft(session, draft, 0)
         self._skipped = 0
-        self.statistics.requests += len(begun)
+        # With a name, a longer prompt belongs to the same request.
+        self.statistics.requests += sum(not (each.name and each.size) for each in begun)
         self._count_outcomes(sessions, contexts, chained=cost is not None)
         self.statistics.seconds += time.perf_counter() - started
         self.statistics.calls += 1

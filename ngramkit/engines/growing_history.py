@@ -20,6 +20,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -185,6 +186,23 @@ class GrowingHistory:
         return self._folder is not None and (
             key in self._read or len(self._read) < MAX_TENANT_FOLDERS
         )
+
+
+def config_of_later_replica(config: DraftConfig, *, ranks: int, logs: bool) -> DraftConfig:
+    """Return the configuration of a data-parallel engine after the first, which alone writes.
+
+    Several ranks that read a tenant's folder while it is written might read different requests.
+    """
+    if not isinstance(config.history, str) or not config.store:
+        return config
+    unread = config.history_by is not None and ranks > 1
+    if logs:
+        LOG.warning(
+            "the first data-parallel engine alone writes %s; this one %sremembers in memory",
+            config.history,
+            "has several ranks, so it does not read tenants' folders, and " if unread else "",
+        )
+    return replace(config, history=True) if unread else config
 
 
 def tenant_folder(key: str) -> str:

@@ -30,7 +30,7 @@ from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.drafters.references import REFERENCE_KEY
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig, config_for
-from ngramkit.engines.growing_history import Finished
+from ngramkit.engines.growing_history import Finished, config_of_later_replica
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.remembered_requests import Departures, joined_history
 from ngramkit.engines.request_parameters import forbids_drafts, tenant_of_request
@@ -57,6 +57,7 @@ class NgramCorpus:
     ) -> None:
         config = config_for("sglang", "drafts in SGLang")
         server = _server_facts(config)
+        config = server.config
         hint = f'Add "vocabulary" to {CONFIG_VARIABLE}: the vocab_size of the model\'s config.json.'
         vocabulary = config.require_vocabulary(server.vocabulary, hint)
         self._batch = BatchDrafter.open(
@@ -234,6 +235,7 @@ def _templates(request: Any) -> list[Any]:
 
 
 class _Server(NamedTuple):
+    config: DraftConfig  # of this replica
     tokenizer: Any = None  # if a history needs it
     vocabulary: int | None = None  # ids of the model
     first: bool = True  # this is the first rank of the first data-parallel replica
@@ -243,7 +245,7 @@ class _Server(NamedTuple):
 def _server_facts(config: DraftConfig) -> _Server:
     context = sys.modules.get("sglang.srt.runtime_context")
     if context is None:
-        return _Server()
+        return _Server(config)
     models = importlib.import_module("sglang.srt.configs.model_config")
     about = models.ModelConfig.from_server_args(context.get_server_args())
     tokenizer = None
@@ -254,16 +256,14 @@ def _server_facts(config: DraftConfig) -> _Server:
             name, revision=model.revision, trust_remote_code=bool(model.trust_remote_code)
         )
     parallel = context.get_parallel()
-    replica = parallel.dp_rank or 0  # None without replicas
-    if replica and not parallel.tp_rank and isinstance(config.history, str) and config.store:
-        LOG.warning(
-            "the first data-parallel replica alone writes %s; this one remembers in memory",
-            config.history,
-        )
-    first = not any((parallel.tp_rank, parallel.pp_rank, replica))
+    first_here = not (parallel.tp_rank or parallel.pp_rank)
+    if parallel.dp_rank:  # None without replicas
+        ranks = parallel.tp_size * parallel.pp_size
+        config = config_of_later_replica(config, ranks=ranks, logs=first_here)
     size = model_size(served_config(about))
     times = None if size is None else pass_times(None, size, str(context.get_device().device))
-    return _Server(tokenizer, int(about.vocab_size), first, times)
+    first = first_here and not parallel.dp_rank
+    return _Server(config, tokenizer, int(about.vocab_size), first, times)
 
 
 def _log_crossover(times: PassTimes, nodes: int, slots: int) -> None:

@@ -11,6 +11,7 @@ from ngramkit.budget.model_size import model_size, served_config
 from ngramkit.budget.pass_times import pass_times
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.growing_history import config_of_later_replica
 from ngramkit.engines.metrics import EngineCounters
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
@@ -22,14 +23,16 @@ def open_batch(vllm_config: Any, config: DraftConfig, device: str, *, counts: bo
     vocabulary = int(model.get_vocab_size())
     tokenizer = tokenizer_of(model) if config.named else None
     size = model_size(served_config(model))
-    alone = int(getattr(parallel, "world_size", 1)) == 1
-    if config.clock and not alone:
+    ranks = int(getattr(parallel, "world_size", 1))
+    if getattr(parallel, "data_parallel_index", 0):
+        config = config_of_later_replica(config, ranks=ranks, logs=counts)
+    if config.clock and ranks > 1:
         raise UsageError(
             "cannot use clock: several ranks must draft the same, and clocks differ",
             "Leave it out, or give the passes' times as pass_cost.",
             option="clock",
         )
-    learns = alone and config.clock is not False and config.pass_cost is None
+    learns = ranks == 1 and config.clock is not False and config.pass_cost is None
     batch = BatchDrafter.open(
         config,
         vocabulary=vocabulary,

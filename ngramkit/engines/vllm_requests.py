@@ -75,6 +75,8 @@ class RunningRequests:
         parameters = sampling.extra_args or {}
         drafts = not forbids_drafts(parameters)
         tenant = tenant_by(self._tenants, sampling, new.lora_request)
+        if self.batch.history is not None and tenant is not None:
+            self.batch.history.past(tenant)  # before a rank may write: all pass the model first
         most = most_output(sampling, new.prompt_len, self._longest())
         references = NO_REFERENCES
         if drafts:

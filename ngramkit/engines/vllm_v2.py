@@ -71,14 +71,8 @@ class Speculator(BaseSpeculator):  # type: ignore[misc]
         )  # fmt: skip
 
     def _open(self, vllm_config: Any, device: torch.device) -> BatchDrafter:
-        config, parallel = draft_config(vllm_config), vllm_config.parallel_config
-        first = is_first_rank_of_stage(parallel)
-        stores = isinstance(config.history, str) and config.store
-        if first and parallel.data_parallel_index and stores:
-            LOG.warning(
-                "the first data-parallel engine alone writes %s; this one remembers in memory",
-                config.history,
-            )
+        config = draft_config(vllm_config)
+        first = is_first_rank_of_stage(vllm_config.parallel_config)
         if first:
             config.log_unused(MODES[self.mode].unused, f"vLLM's {self.mode} mode")
         if self.mode != "trimmed":  # vLLM decides how much it verifies

@@ -31,6 +31,7 @@ from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.engines import request_texts, sglang
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
+from ngramkit.engines.growing_history import tenant_folder
 from ngramkit.engines.options_file import read_options
 from ngramkit.engines.sglang import NgramCorpus, pack_trees
 from ngramkit.engines.sglang_hooks import LateCorpus, with_templates, with_text
@@ -38,6 +39,7 @@ from ngramkit.engines.sglang_plugin import plugin
 from ngramkit.engines.sglang_server_options import effects_of_sglang_options
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.history import History
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 ROOT = Path(__file__).parents[2]
 VOCABULARY, K, DEPTH = 12, 8, 6
@@ -60,7 +62,9 @@ def serve(monkeypatch, rank=0, vocabulary=VOCABULARY, stage=0, replica=None, **m
     """Stand in for 0.5.23's scheduler: its arguments hold what the command line says, and defaults
     are elsewhere."""
     context = ModuleType("sglang.srt.runtime_context")
-    context.get_parallel = lambda: SimpleNamespace(tp_rank=rank, pp_rank=stage, dp_rank=replica)
+    context.get_parallel = lambda: SimpleNamespace(
+        tp_rank=rank, pp_rank=stage, dp_rank=replica, tp_size=2, pp_size=2
+    )
     context.get_server_args = lambda: SimpleNamespace(model_path="/m", tokenizer_path=None)
     context.get_serving = lambda: SimpleNamespace(tokenizer_path="/m")
     context.get_model = lambda: SimpleNamespace(revision="v1", trust_remote_code=False)
@@ -415,6 +419,18 @@ def test_the_first_rank_of_the_first_replica_writes(
     corpus.history.flush()
     assert held(path) == [([3, 4], 0)] * writes
     assert ("this one remembers in memory" in caplog.text) == bool(replica)
+
+
+@pytest.mark.parametrize("replica", [None, 0, 1])
+def test_ranks_of_a_later_replica_read_no_folder_that_is_written_meanwhile(
+    replica, monkeypatch, tmp_path, caplog
+):
+    path = growing(monkeypatch, tmp_path, history_by="key")
+    History.at(path / tenant_folder(""), TokenizerRecord.unknown(VOCABULARY)).append(ids([3, 4]), 0)
+    serve(monkeypatch, replica=replica)
+    corpus = NgramCorpus(draft_token_num=K)
+    assert (corpus.history.past("").tokens == 0) == (replica == 1)
+    assert ("does not read tenants' folders" in caplog.text) == (replica == 1)
 
 
 @pytest.mark.parametrize("option", ["--dp-size", "--data-parallel-size"])

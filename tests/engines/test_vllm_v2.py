@@ -22,7 +22,9 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines import vllm_hooks, vllm_options, vllm_plugin, vllm_wanted
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
+from ngramkit.engines.growing_history import tenant_folder
 from ngramkit.formats.history import History
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 ROOT = Path(__file__).parents[2]
 SLOTS, ROWS, LONGEST, VERSION = 4, 6, 64, "0.33.0"
@@ -532,6 +534,36 @@ def test_a_tenant_has_a_history_of_its_own(by, make, tmp_path):
     first, other, second = right("a", "acme"), right("b", "other"), right("c", "acme")
     assert second >= 14
     assert max(first, other) < 8
+
+
+def test_a_tenants_folder_is_read_when_a_request_begins(make, tmp_path):
+    """Other ranks read the same, which one of them writes when the request ends."""
+    runner = make({"datastores": [], "history": str(tmp_path / "h"), "history_by": "key"})
+    said = {"ngramkit": False, "ngramkit_history": "acme"}
+    runner.schedule(new_request("a", [1, 2], extra_args=said))
+    runner.step(a=[3])
+    record = TokenizerRecord.unknown(VOCABULARY)
+    History.at(tmp_path / "h" / tenant_folder("acme"), record).append(np.array([4, 5], np.int32), 0)
+    runner.schedule(finished={"a"})
+    assert runner.speculator.batch.history.past("acme").tokens == 0
+
+
+@pytest.mark.parametrize(("ranks", "read"), [(1, True), (2, False)])
+def test_ranks_of_a_later_engine_read_no_folder_that_is_written_meanwhile(
+    ranks, read, v2, monkeypatch, tmp_path, caplog
+):
+    said = {"history": str(tmp_path / "h"), "history_by": "key"}
+    monkeypatch.setenv(CONFIG_VARIABLE, json.dumps(said))
+    folder = tmp_path / "h" / tenant_folder("acme")
+    History.at(folder, TokenizerRecord.unknown(VOCABULARY)).append(np.array([4, 5], np.int32), 0)
+    given = options()
+    given.parallel_config = SimpleNamespace(
+        rank=0, tensor_parallel_size=ranks, world_size=ranks, data_parallel_index=1
+    )
+    speculator = v2.Speculator(given, torch.device("cpu"), States())
+    assert (speculator.batch.history.past("acme").tokens > 0) == read
+    assert "alone writes" in caplog.text
+    assert ("does not read tenants' folders" in caplog.text) != read
 
 
 @pytest.mark.parametrize(
