@@ -94,34 +94,39 @@ class PassCosts:
         Draft tokens have `sizes`, int64[n + 1], and are worth `values`, float64[n + 1], both for 0
         to n. Sizes cost `costs`, and a pass without a draft is worth `rate` tokens. A size up to
         `reach` is tried if it would be the best at its least possible cost, and its expected loss
-        is covered: by `credit`, and by the time since it ran. A size that never ran may cost what
-        the next larger one does.
+        is covered: by `credit`, and by the time since it ran.
         """
-        if (
-            not self._trusts_neighbours
-            and self._times_of_context_class(length).is_slower_since_plain
-        ):
-            return 0  # either the machine is slower, or drafts are dearer
-        best, most, found = float(np.max(values)), 0.0, None
+        best = float(np.max(values))
+        if self._is_plain_pass_due(length, best, has_plain=not sizes[0]):
+            return 0
+        most, found = 0.0, None
         for rows, age in self.untried(length):
             if rows > min(reach, int(sizes[-1])):
                 break
-            if 0 <= age <= 1 / TRIAL_SHARE:
-                continue
             nodes = int(np.searchsorted(sizes, rows))
-            if int(sizes[nodes]) != rows:
+            if not rows or int(sizes[nodes]) != rows:
                 continue
-            saved = rate * max(float(costs[rows] - costs[self.below(rows, length)]), 0.0)
             lost = best - float(values[nodes])
-            gain, due = saved - lost, age < 0 or max(lost, 1) < TRIAL_SHARE * age
-            if due and not rows and age > 0:
-                return 0
-            if age < 0:
+            if age >= 0 and max(lost, 1) >= TRIAL_SHARE * age:
+                continue
+            gain = rate * max(float(costs[rows] - costs[self.below(rows, length)]), 0.0) - lost
+            if age < 0:  # a size that never ran may cost what the next larger one does
                 dearest = min(self.above(rows, length), len(costs) - 1)
                 lost += rate * max(float(costs[dearest] - costs[rows]), 0.0)
-            if gain > most and due and lost < credit:
+            if gain > most and lost < credit:
                 most, found = gain, nodes
         return found
+
+    def _is_plain_pass_due(self, length: int, best: float, *, has_plain: bool) -> bool:
+        """Return whether a pass without a draft has to show the machine's pace.
+
+        Either the machine is slower now, or drafts are dearer, or it ran too long ago for the
+        tokens that the `best` draft is worth more.
+        """
+        times = self._times_of_context_class(length)
+        if not self._trusts_neighbours and times.is_slower_since_plain:
+            return True
+        return has_plain and max(best, 1) < TRIAL_SHARE * times.passes_since(0)
 
     def unit(self, length: int) -> float:
         """Return the seconds of a pass without a draft; 0.0 if unknown."""
@@ -304,8 +309,11 @@ class _ContextTimes:
         for rows in (0, *(1 << i for i in range(most.bit_length())), most):
             size = size_class(rows)
             passes = len(self.passes[size]) if size in self.passes and rows else 1
-            age = self._now - self._last_run[size] if size in self._last_run else -1
-            yield rows, age / passes
+            yield rows, self.passes_since(size) / passes
+
+    def passes_since(self, size: int) -> int:
+        """Return the passes since the last of this size; -1 if none ran."""
+        return self._now - self._last_run[size] if size in self._last_run else -1
 
 
 def usual_seconds(drafting: deque[float]) -> float:
