@@ -151,8 +151,12 @@ class FileSource(DocumentSource):
         """Return a source of only these files."""
         raise NotImplementedError
 
+    def anywhere(self) -> Self:
+        """Return a source that processes with other working folders can read."""
+        return self
+
     def only(self, part: int) -> Self:
-        return self.choose([part])
+        return self.choose([part]).anywhere()
 
     def stream(self, part: int) -> AbstractContextManager[IO[bytes]]:
         """Open a file. Raises InputError or NetworkError while it is open, too."""

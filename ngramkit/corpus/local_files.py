@@ -89,8 +89,8 @@ class LocalSource(FileSource):
         names, paths = [self.names[i] for i in parts], [self.paths[i] for i in parts]
         return replace(self, names=names, paths=paths)
 
-    def only(self, part: int) -> Self:
-        return replace(super().only(part), paths=[self.paths[part].absolute()], folder=None)
+    def anywhere(self) -> Self:
+        return replace(self, paths=[path.absolute() for path in self.paths], folder=None)
 
     def pieces(self) -> list[LocalSource]:
         [path] = self.paths

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,6 +43,21 @@ def test_tokens_have_the_same_bytes(texts, tmp_path, options, shard_tokens, mixe
     there = tokenize(corpus, "demo", tmp_path / "there", **made)
     assert contents(there.path) == contents(here.path)
     assert list(verify_checksums_and_values(there))
+
+
+SESSIONS = Path(__file__).parents[1] / "logs/samples/sessions/claude-code"
+
+
+@pytest.mark.parametrize("options", [{}, {"join_turns": True}, {"sample": 0.5}], ids=str)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_sessions_of_a_relative_folder_go_to_tasks(tmp_path, monkeypatch, options, mixed):
+    shutil.copytree(SESSIONS, tmp_path / "projects")
+    monkeypatch.chdir(tmp_path)
+    corpus = [("projects", 0.7)] if mixed else "projects"
+    made = {"skip_bad": True, **options}
+    here = tokenize(corpus, "demo", "here", **made)
+    there = tokenize(corpus, "demo", "there", executor=Elsewhere(), **made)
+    assert contents(there.path) == contents(here.path)
 
 
 def test_special_tokens_in_texts_are_split_alike(tmp_path):

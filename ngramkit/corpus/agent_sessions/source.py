@@ -50,7 +50,7 @@ class SessionSource(DocumentSource):
             yield from files.rows(number)
 
     def only(self, part: int) -> SessionSource:
-        return self
+        return replace(self, files=self.files.anywhere())
 
 
 def sessions_of(files: FileSource) -> FileSource | None:
