@@ -118,6 +118,12 @@ def push(
             "Drop squash.",
             option="squash",
         )
+    if languages and kind == "model":
+        raise UsageError(
+            f"cannot use language for {path}: it is an export for transformers",
+            "Leave it out.",
+            option="language",
+        )
     manifest = artifact.manifest
     require_allow_private(path, manifest.private, allow_private)
     private = must_be_private(private, manifest)
@@ -131,13 +137,14 @@ def push(
         files = {} if there is None else there.files()
         if there == remote and not (create_pr or force):
             _require_same_kind(remote, files, path, artifact.kind)
-        if isinstance(artifact, History):
-            manifest, uploads = history_uploads(artifact, name)
-        elif kind == "model":
+        if kind == "model":
             uploads = export_uploads(path, artifact, name, reporter)
         else:
             languages = languages or _default_languages(remote.api, info, manifest.corpus)
-            uploads = artifact_uploads(artifact, name, languages, reporter)
+            if isinstance(artifact, History):
+                manifest, uploads = history_uploads(artifact, name, languages)
+            else:
+                uploads = artifact_uploads(artifact, name, languages, reporter)
         send = [upload for upload in uploads if not upload.is_there(files.get(upload.name))]
         stale = sorted(
             filter(REMOVABLE_FILES[kind].fullmatch, files.keys() - {u.name for u in uploads})

@@ -41,14 +41,16 @@ def artifact_uploads(
     return uploads if preview is None else [*uploads, _upload_of(PREVIEW, preview)]
 
 
-def history_uploads(history: History, repository: str) -> tuple[Manifest, list[Upload]]:
+def history_uploads(
+    history: History, repository: str, languages: Sequence[str]
+) -> tuple[Manifest, list[Upload]]:
     """Return the manifest of a shared copy, and its files."""
     manifest, log = copy_of(history)
     record = manifest.files[LOG]
     return manifest, [
         Upload(LOG, log, record.sha256, record.bytes),
         _text_upload(MANIFEST_FILE, manifest.to_json()),
-        _text_upload(CARD, artifact_card(manifest), repository),
+        _text_upload(CARD, artifact_card(manifest, language=languages), repository),
     ]
 
 

@@ -132,15 +132,14 @@ def fetch_artifact(source: str | Path | Artifact, *, reporter: Reporter = SILENT
 def default_output(source: str | Path | Artifact) -> Path:
     """Return the path for default output names: the folder, or artifacts/NAME if remote."""
     if isinstance(source, Artifact):
-        if source.origin is None:
-            return source.path
-        source = source.origin
+        source = source.origin or source.path
     url = as_url(source)
     if url is not None:
         return ARTIFACTS / short_name(url)
     if is_hub_name(source):
         return ARTIFACTS / HubName.parse(str(source)).repository.partition("/")[2]
-    return as_path(source)
+    path = as_path(source)
+    return path if path.name not in ("", "..") else path.resolve()  # such as the working folder
 
 
 # The Hub.

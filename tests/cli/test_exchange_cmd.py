@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from command_lines import run_here
@@ -56,6 +57,18 @@ def test_every_target_writes_beside_the_artifact(parts, source, to, suffix, keys
     again = run_here(["export", str(parts / source), "--to", to])
     assert (again.code, "exists" in again.err) == (2, True)
     assert run_here(["export", str(parts / source), "--to", to, "--force"]).code == 0
+
+
+@pytest.mark.parametrize("source", [".", "../data"])
+def test_the_working_folder_may_be_the_artifact(parts, tmp_path, monkeypatch, source):
+    shutil.copytree(parts / "data", tmp_path / "data")
+    monkeypatch.chdir("data")
+    exported = run_here(["export", source, "--to", "jsonl", "--json"])
+    assert exported.code == 0, exported.err
+    pruned = run_here(["prune", source, "--bytes", "1G"])
+    assert pruned.code == 0, pruned.err
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "data.jsonl", "data-1G"}
+    assert list(verify_artifact(tmp_path / "data"))
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,13 @@ def test_a_given_language_is_kept_by_later_pushes(hub, shared, artifacts, given)
     assert (again.code, again.json["files"]) == (0, 0)
 
 
+def test_an_export_for_transformers_has_no_language(shared, tmp_path, artifacts):
+    line = ["export", artifacts["frozen"], "--to", "transformers", "--out", tmp_path / "export"]
+    exported, refused = shared(line, ["push", tmp_path / "export", "acme/e", "--language", "en"])
+    assert exported.code == 0, exported.err
+    assert (refused.code, "cannot use --language" in refused.err) == (2, True)
+
+
 def test_a_recipes_push_keeps_the_language_that_push_was_given(hub, shared, tmp_path):
     (tmp_path / "c.txt").write_text("def f(self): return self.value\n" * 9)
     recipe = 'destination = "acme/our-recipe"\nkind = "datastore"\n'

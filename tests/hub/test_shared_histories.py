@@ -33,6 +33,17 @@ def modes(path):
     return {stat.S_IMODE(entry.stat().st_mode) for entry in path.iterdir()}
 
 
+def test_the_card_of_a_history_names_its_languages(hub, shared, tmp_path):
+    write(tmp_path / "one", [5, 6, 7])
+    line = ["push", "one", "acme/languages", "--allow-private"]
+    for options in (["--language", "de"], []):
+        [done] = shared([*line, *options])
+        assert done.code == 0, done.err
+        repository = hub.repositories["dataset", "acme/languages"]
+        card = repository.commits[repository.refs["main"]]["README.md"].decode()
+        assert 'language: ["de"]' in card
+
+
 def test_two_machines_share_what_they_remember(hub, shared, tmp_path):
     write(tmp_path / "one", [5, 6, 7], [8, 1])
     write(tmp_path / "two", [9, 10])
