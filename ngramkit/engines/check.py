@@ -211,10 +211,9 @@ def check_engine(
     from ngramkit.engines.batch import BatchDrafter
 
     vocabulary = tokenizer.record.vocabulary if tokenizer is not None else None
+    checked = replace(config, store=False, metrics=None)  # an engine may be running
     if isinstance(config.history, str) and existing_history(config) is None:
-        checked = replace(config, store=False, history=True)  # the engine makes the folder
-    else:
-        checked = replace(config, store=False)
+        checked = replace(checked, history=True)  # the engine makes the folder
     drafter = BatchDrafter.open(checked, vocabulary=vocabulary)
     if tokenizer is not None:
         drafter.require_same_encoding(tokenizer.encode)

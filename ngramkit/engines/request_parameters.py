@@ -69,16 +69,16 @@ def tenant_of_request(by: str | None, parameters: Mapping[str, Any], **values: A
     `by`: as `history_by`; "key" takes the request's own `parameters`, others one of `values`.
     Returns None for values of other types and long ones: such requests are not remembered.
 
-    >>> said = ("acme", None, False, [])
+    >>> said = ("acme", None, False, True, [])
     >>> [tenant_of_request("key", {"ngramkit_history": each}) for each in said]
-    ['acme', '', '', None]
+    ['acme', '', '', None, None]
     >>> tenant_of_request("lora", {}, lora=7), tenant_of_request(None, {}, lora=7)
     ('7', '')
     """
     said = parameters.get(HISTORY_KEY) if by == "key" else values[by] if by else None
     if said is None or (by == "key" and is_off(said)):
         return ""
-    if not isinstance(said, str | int | float):
+    if type(said) not in (str, int, float):
         return None
     # Python refuses to print very long integers.
     if isinstance(said, int) and said.bit_length() > LONGEST_TENANT:

@@ -93,7 +93,7 @@ def test_no_draft_pays_from_where_they_stop_paying(size, acceptance):
 def test_the_file_of_a_running_server_s_metrics_is_left_as_it_is(built, tmp_path):
     metrics = tmp_path / "x.prom"
     metrics.write_text("a server's")
-    config = f'{{"datastores": ["{built}"], "metrics": "{metrics}"}}'
+    config = f'{{"datastores": ["{built}"], "metrics": "{metrics}", "log_steps": 1}}'
     assert ngramkit.check_engine("vllm", draft=config).draft_tokens > 0
     assert metrics.read_text() == "a server's"
     assert [each.name for each in tmp_path.iterdir() if each != built] == ["x.prom"]
