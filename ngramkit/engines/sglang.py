@@ -96,7 +96,7 @@ class NgramCorpus:
                 self._batch.require_same_encoding(getattr(requests[0], "tokenizer", None))
             except ArtifactError as error:
                 LOG.error("%s; nothing is drafted", one_line(error))
-                self._nodes = 0
+                self._nodes, self._batch.grows = 0, False
         before, self._requests = self._requests, {request.rid: request for request in requests}
         if self._references.tokens > MAX_RUNNING_TEXT_TOKENS // 2:  # SGLang may not report all ends
             self._references.keep(self._requests)

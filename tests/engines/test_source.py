@@ -19,6 +19,7 @@ from ngramkit.engines.sglang import NgramCorpus
 from ngramkit.engines.source import load_engine_tokenizer, require_same_encoding
 from ngramkit.engines.tensorrt_llm import BASE_MODULE, make_drafter
 from ngramkit.engines.vllm import Proposer
+from ngramkit.formats.history import History
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 WORDS = ["<s>", "</s>", "?", "Hello", "world", "in", "100%", "if", "a", "b", "\u0120world", "!"]
@@ -127,6 +128,25 @@ def test_sglang_compares_at_its_first_request_and_drafts_nothing(built, models, 
     assert drafted("other") == [7, 0, 0, 0]
     (said,) = warnings(caplog)
     assert "nothing is drafted" in said
+
+
+@pytest.mark.parametrize(("name", "added"), [("own", 1), ("other", 0)])
+def test_sglang_adds_nothing_to_another_tokenizers_history(
+    name, added, models, tmp_path, monkeypatch
+):
+    past = History.at(tmp_path / "h", load_tokenizer(models["own"]).record)
+    monkeypatch.setenv(CONFIG_VARIABLE, json.dumps({"history": str(past.path), "vocabulary": 12}))
+    corpus = NgramCorpus(draft_token_num=4)
+    request = SimpleNamespace(
+        rid="a", origin_input_ids_unpadded=TEXT[:5], output_ids=TEXT[5:7], finished_reason=None,
+        tokenizer=load_engine_tokenizer(models[name]),
+    )  # fmt: skip
+    corpus.see([request])
+    request.finished_reason = object()
+    corpus.see([request])
+    corpus.see([])
+    corpus.history.flush()
+    assert len(History.open(past.path).news()[0]) == added
 
 
 class Llama(SimpleNamespace):
