@@ -111,6 +111,7 @@ class DraftConfig:
             value = getattr(self, field.name)
             if value is not field.default:
                 _check_value(field.name, value, "the configuration")
+        object.__setattr__(self, "datastores", tuple(self.datastores))
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], where: str = "the configuration") -> DraftConfig:

@@ -214,6 +214,7 @@ def test_another_tokenizers_artifact_is_refused(token_store, tmp_path):
     with pytest.raises(ArtifactError, match="the engine's model has 499"):
         open_source(config, 499)
     assert open_source(config, 512).vocabulary == 500
+    assert DraftConfig(datastores=[str(tmp_path / "d")]) == config  # a list is a tuple too
 
 
 @pytest.mark.parametrize("name", ["blend", "cacheback", "context", "prompt-lookup", "none"])
