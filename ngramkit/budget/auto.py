@@ -7,9 +7,10 @@ write if these are more.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, wraps
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -49,6 +50,18 @@ class DrafterState:
 
 
 _STATES: WeakKeyDictionary[object, DrafterState] = WeakKeyDictionary()
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _one_at_a_time(method: Method) -> Method:
+    """Let one thread at a time use the costs, which a model's requests share."""
+
+    @wraps(method)
+    def locked(self: AutoBudget, *args: Any) -> Any:
+        with self.costs.lock:
+            return method(self, *args)
+
+    return locked  # type: ignore[return-value]
 
 
 class AutoBudget:
@@ -85,6 +98,7 @@ class AutoBudget:
         self._drafts = self._state.pause.opens()
         return self._drafts
 
+    @_one_at_a_time
     def nodes_to_draft(self, budget: int, length: int) -> int:
         """Return the nodes to draft: twice those kept lately, and more that cost under 0.1 pass."""
         costs = self.costs.at(length)
@@ -100,6 +114,7 @@ class AutoBudget:
         costs = self.costs.at(length)[1:]
         return min(float(np.min((costs - 1) / np.arange(1, len(costs) + 1))), 1.0)
 
+    @_one_at_a_time
     def cut(self, tree: DraftTree, length: int, replayed: int | None = None) -> DraftTree:
         """Return the part of the tree that is worth verifying after `length` tokens.
 
@@ -149,6 +164,7 @@ class AutoBudget:
         again = np.interp(repeated, np.arange(len(alone)), alone) - alone[0]
         return np.concatenate([[0.0], fails * again])
 
+    @_one_at_a_time
     def learn(self, written: Sequence[int], passing: float, drafting: float = 0.0) -> None:
         """Learn from a pass that wrote `written`; times in seconds."""
         self.costs.learn(self._size, self._length, passing)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.basics.machine import Lock
 from ngramkit.budget.pause import TRIAL_SHARE
 from ngramkit.budget.profile import MAX_SPREAD, context_class
 
@@ -40,6 +41,7 @@ class PassCosts:
     def __init__(self, prior: Costs, *, trusts_neighbours: bool = True) -> None:
         self._prior, self._trusts_neighbours = prior, trusts_neighbours
         self._by_context: dict[int, _ContextTimes] = {}
+        self.lock = Lock()  # for requests in several threads
         self.drafting: dict[str, deque[float]] = {}  # seconds of the latest drafts, by drafter
         self.learnt = self.kept = 0  # passes learnt, and passes written to disk
 

@@ -55,7 +55,9 @@ def keep_costs(model: Any, verify: str, costs: PassCosts) -> None:
     if costs.learnt - costs.kept < KEPT_AFTER:
         return
     costs.kept = costs.learnt
-    if summary := costs.summary():
+    with costs.lock:
+        summary = costs.summary()
+    if summary:
         COSTS.put(_costs_key(model, verify), json.dumps(summary) + "\n")
 
 

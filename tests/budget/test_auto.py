@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 import numpy as np
 import pytest
 from auto_budgets import auto_of
@@ -280,3 +283,32 @@ def test_the_line_between_no_draft_and_none_that_paid():
     assert not auto.declined
     auto.cut(chain([0.5] * 8), 10)
     assert auto.declined
+
+
+def test_requests_in_several_threads_share_the_costs_of_passes():
+    costs = PassCosts(ModelCost(FREE_TOKENS["cpu"]).curve(MAX_NODES))
+    failures = []
+
+    def decode(seed):
+        random, auto = np.random.default_rng(seed), AutoBudget(costs, object())
+        try:
+            for number in range(1500):
+                if number % 300 == 0:
+                    length = 1 << 2 * int(random.integers(2, 7))
+                nodes = int(random.integers(MAX_NODES)) if auto.opens() else 0
+                tree = auto.cut(chain([0.9] * nodes), length)
+                auto.learn(range(len(tree) // 2 + 1), 0.01 + 0.001 * len(tree))
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=decode, args=(seed,)) for seed in range(6)]
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(usual)
+    assert not failures
