@@ -26,6 +26,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 from transformers.cache_utils import Cache, DynamicLayer
 
 from ngramkit.basics.cache import TextCache
+from ngramkit.basics.errors import UsageError
 from ngramkit.decode.length_limits import LENGTH_BEFORE_SCALING, rope_limits, rotary_embeddings
 from ngramkit.decode.load import attention_of, context_of, digest_of, software_facts
 from ngramkit.decode.masks import TreeMasks
@@ -110,7 +111,7 @@ def _model_digest(model: Any) -> str:
 
 
 def agrees_with_generate(model: Any, kind: Kind) -> bool:
-    """Probe `kind`; errors of the model mean False, except torch.OutOfMemoryError."""
+    """Probe `kind`; errors of the model mean False, except for lack of memory and wrong use."""
     with model_passes():
         try:
             if not _agrees_over_passes(model, kind):
@@ -125,7 +126,7 @@ def agrees_with_generate(model: Any, kind: Kind) -> bool:
                 _agrees_beyond_window(model, each)
                 for each in attention_windows(model) or [DEFAULT_WINDOW]
             )
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, UsageError):
             raise
         except Exception as error:
             LOG.debug("%s: %r", kind.__name__, error)

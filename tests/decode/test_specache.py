@@ -424,3 +424,20 @@ def test_decode_says_that_it_is_not_lossless_and_what_was_held(ngramkit_cli):
 def test_a_conversation_does_not_pass_over_the_cache_it_was_asked_for():
     with pytest.raises(TypeError, match="cache"):
         ngramkit.Conversation("demo", template="chatml", cache=SpeCache(group=8))
+
+
+def test_a_request_beside_one_with_a_specache_names_it():
+    model, prompt = tiny_model("llama"), torch.from_numpy(prompt_of(20).astype(np.int64))
+    said = []
+
+    def ask_beside():
+        with pytest.raises(UsageError, match="a SpeCache in another thread") as error:
+            ngramkit.generate(model, prompt, drafter="context", max_new_tokens=2)
+        said.append(error.value.hint)
+
+    with using_specache_attention(model):
+        other = threading.Thread(target=ask_beside)
+        other.start()
+        other.join()
+    assert said
+    assert ngramkit.generate(model, prompt, drafter="context", max_new_tokens=2).shape == (1, 22)

@@ -18,6 +18,7 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import Lock
 
 if TYPE_CHECKING:
@@ -73,7 +74,12 @@ def attend(
     query [1, query heads, rows, dim]; key and value [1, heads, n, dim]. A prompt is attended in
     full precision; later passes give their weights to the run.
     """
-    specache = CURRENT_RUN.get()
+    specache = CURRENT_RUN.get(None)
+    if specache is None:
+        raise UsageError(
+            "cannot decode: a request with a SpeCache in another thread uses the model",
+            "Wait until it ends, or load the model once more.",
+        )
     plain = softcap is None and s_aux is None
     if specache.reads_prompt and plain:
         specache.take_weights(module)
