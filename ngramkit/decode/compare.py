@@ -73,21 +73,21 @@ class Comparison:
     @property
     def speedup(self) -> float | None:
         """The speed-up over the same weights without drafts, if comparable."""
-        return self.baseline.seconds / self.drafted.seconds if self.comparable else None
+        return _times_as_fast(self.drafted, self.baseline) if self.comparable else None
 
     @property
     def over_generate(self) -> float | None:
         """The speed-up over `generate`, if measured and comparable."""
         if self.generate is None or not self.comparable:
             return None
-        return self.drafted.tokens_per_second / self.generate.tokens_per_second
+        return _times_as_fast(self.drafted, self.generate)
 
     @property
     def undrafted_over_generate(self) -> float | None:
         """The part of `over_generate` from packed weights and our loop."""
         if self.generate is None or not self.comparable:
             return None
-        return self.baseline.tokens_per_second / self.generate.tokens_per_second
+        return _times_as_fast(self.baseline, self.generate)
 
     @property
     def shown_speedup(self) -> str:
@@ -100,6 +100,11 @@ class Comparison:
     @property
     def identical(self) -> bool:
         return self.parting is None
+
+
+def _times_as_fast(run: Decoded, other: Decoded) -> float:
+    """Return the ratio of tokens per second: after a near tie, texts may end at other lengths."""
+    return other.seconds / run.seconds * (len(run.token_ids) / len(other.token_ids))
 
 
 def compare(
@@ -145,7 +150,7 @@ def compare(
         comparisons.append(Comparison(drafted, baseline, generate=generated))
         if time.perf_counter() - started > ENOUGH_SECONDS:
             break
-    speedups = tuple(each.baseline.seconds / each.drafted.seconds for each in comparisons)
+    speedups = tuple(_times_as_fast(each.drafted, each.baseline) for each in comparisons)
     if in_turns:
         best = min(comparisons, key=lambda each: each.drafted.seconds + each.baseline.seconds)
     else:
@@ -248,7 +253,8 @@ def _scores_after(
         logits = model.model(input_ids=ids, use_cache=False).logits[:, -1]
         kind, scores = torch.finfo(logits.dtype), logits.float()
         if not sampling.greedy or applied_settings(model, sampling):
-            options = generate_options(model, sampling, max_length=len(whole) + 1)
+            longest = len(prompt) + decoder.request(prompt).longest
+            options = generate_options(model, sampling, max_length=longest)
             scores = prepare_call(model, prompt, options).processors(ids, scores)
     best = float(scores.max())
     unit: float = kind.eps * 2.0 ** floor(log2(max(abs(best), kind.tiny)))

@@ -14,7 +14,14 @@ from transformers import GenerationConfig
 
 import ngramkit.decode.compare as compare_module
 from ngramkit.decode.answer import Answer
-from ngramkit.decode.compare import Comparison, compare, in_lockstep, parting_of, plain_model
+from ngramkit.decode.compare import (
+    Comparison,
+    Parting,
+    compare,
+    in_lockstep,
+    parting_of,
+    plain_model,
+)
 from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Run
@@ -173,6 +180,27 @@ def test_texts_may_part_only_at_a_near_tie_of_a_16_bit_model(demo, logits, dtype
     said = " ".join(show_comparison(found, greedy=True))
     assert ("speed-up 2.00, texts differ" in said) is near
     assert ("--dtype float32" in said) is near
+
+
+def test_speed_ups_are_of_tokens_if_a_near_tie_ends_one_text_early():
+    run = Decoded(3, np.arange(9, dtype=np.int32), [0] * 8, "length", 3.0, 0.1, 0.0, 2.9)
+    short = replace(run, token_ids=np.array([0, 1, 5], np.int32), ended_by="eos", seconds=2.0)
+    parting = Parting(2, "a", "b", "no drafts", near_tie=True)
+    found = Comparison(run, short, generate=short, parting=parting)
+    assert found.speedup == found.over_generate == 2.0
+    assert found.undrafted_over_generate == 1.0
+
+
+def test_a_near_tie_is_judged_by_the_length_that_the_answer_may_have(demo, monkeypatch):
+    monkeypatch.setattr(demo.model.generation_config, "forced_eos_token_id", 5)
+    monkeypatch.setattr(compare_module, "NEAR_TIE", 1e9)
+    task = Decoder(demo, DecodeOptions(temperature=0.7, max_new_tokens=6), "tree", 4)
+    prompt = np.arange(20, 28, dtype=np.int32)
+    run = task.undrafted().decode(task.request(prompt), NoDraft())
+    assert run.token_ids[-1] == 5
+    text = run.token_ids.copy()
+    text[3] = 9 if text[3] == 8 else 8
+    assert parting_of(Comparison(replace(run, token_ids=text), run), task, prompt).near_tie
 
 
 def test_generate_takes_turns_with_the_same_threads(demo):
