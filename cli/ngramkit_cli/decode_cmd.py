@@ -9,30 +9,29 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.basics.machine import busy_note
 from ngramkit.basics.terminal_text import counted
-from ngramkit_cli import decode_options as opt
+from ngramkit_cli import decode_options as opt, streams
 from ngramkit_cli.errors import EXIT_INTERRUPTED
 from ngramkit_cli.generated_text import Screen
 from ngramkit_cli.output import Output
-from ngramkit_cli.prompt import MAX_PROMPT_BYTES, PromptOptions
+from ngramkit_cli.prompt import MAX_PROMPT_BYTES, PromptOptions, decode_prompt
 from ngramkit_cli.python_drafters import named_drafter
 from ngramkit_cli.shared_options import DrafterOrClass, SourceOptions, takes_urls, the_model
 
 if TYPE_CHECKING:
     from ngramkit.decode.answer import Answer
     from ngramkit.decode.compare import Comparison
-    from ngramkit.decode.conversation import Conversation, Reply
+    from ngramkit.decode.conversation import Conversation
     from ngramkit.decode.result import Decoded
 
 ENDS = {"context": "; the model's context is full", "interrupt": "; interrupted"}
 TURN_ENDS = {"length": "; cut at --max-new-tokens", "interrupt": "; interrupted"}
-ASK = "> "
 CHAT_HELP = "/exit (or Ctrl-D) ends, /new begins a new conversation, Ctrl-C ends an answer"
 
 
@@ -83,9 +82,10 @@ def decode(
     )
     if talks:
         talk = Conversation.of(options)
-        replies, whole = converse(talk, screen, out)
-        facts = {"replies": [reply.to_dict() for reply in replies], **talk.facts}
-        out.result(" ".join(talk.drafter.names) or None, **facts)
+        replies: list[dict[str, Any]] = []
+        out.partial = {"replies": replies, **talk.facts}
+        whole = converse(talk, replies, screen, out)
+        out.result(" ".join(talk.drafter.names) or None, **out.partial)
         if not whole:
             raise typer.Exit(EXIT_INTERRUPTED)
         return
@@ -180,25 +180,29 @@ def describe_sameness(comparison: Comparison, *, greedy: bool) -> str:
 # Conversations.
 
 
-def converse(talk: Conversation, screen: Screen, out: Output) -> tuple[list[Reply], bool]:
-    """Return all replies, and whether every line of a pipe was answered.
+def converse(
+    talk: Conversation, replies: list[dict[str, Any]], screen: Screen, out: Output
+) -> bool:
+    """Add all replies; return whether every line of a pipe was answered.
 
     Raises UsageError without a prompt, InputError if stdin is closed.
     """
     if sys.stdin is None:
         raise InputError("cannot read a prompt: stdin is closed", "Give --prompt.")
     if sys.stdin.isatty():
-        return _answer_turns(talk, screen, out), True
-    replies = _answer_lines(talk, sys.stdin, screen, out)
+        _answer_turns(talk, replies, screen, out)
+        return True
+    _answer_lines(talk, replies, screen, out)
     if not replies:
         raise UsageError("a prompt must be given", "Give --prompt, or one per line on stdin.")
-    return replies, replies[-1].run.ended_by != "interrupt"
+    return bool(replies[-1]["ended_by"] != "interrupt")
 
 
-def _answer_turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
+def _answer_turns(
+    talk: Conversation, replies: list[dict[str, Any]], screen: Screen, out: Output
+) -> None:
     """Answer turns until /exit or the end of input."""
     out.say(CHAT_HELP)
-    replies: list[Reply] = []
     for line in _typed_lines():
         if line in ("/exit", "/quit"):
             break
@@ -212,24 +216,21 @@ def _answer_turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply
                 replies.append(_reply_to_line(talk, line, screen, out))
             except InputError as error:
                 out.say(f"error: {error}", f"  -> {error.hint} Type /new.")
-    return replies
 
 
-def _answer_lines(talk: Conversation, lines: IO[str], screen: Screen, out: Output) -> list[Reply]:
+def _answer_lines(
+    talk: Conversation, replies: list[dict[str, Any]], screen: Screen, out: Output
+) -> None:
     """Answer every line as a separate prompt, until Ctrl-C."""
-    replies: list[Reply] = []
-    while line := lines.readline(MAX_PROMPT_BYTES + 1):
-        if len(line) > MAX_PROMPT_BYTES:
-            raise InputError(
-                f"a line must have at most {MAX_PROMPT_BYTES:,} characters", "Shorten it."
-            )
-        line = line.removeprefix("\ufeff")  # a byte order mark, as from Windows
+    while raw := sys.stdin.buffer.readline(MAX_PROMPT_BYTES + 1):
+        if len(raw) > MAX_PROMPT_BYTES:
+            raise InputError(f"a line must have at most {MAX_PROMPT_BYTES:,} bytes", "Shorten it.")
+        line = decode_prompt(raw, "stdin")
         if line.strip():
             talk.clear()
-            replies.append(_reply_to_line(talk, line.rstrip("\r\n"), screen, out))
-            if replies[-1].run.ended_by == "interrupt":
+            replies.append(_reply_to_line(talk, line.rstrip("\n"), screen, out))
+            if replies[-1]["ended_by"] == "interrupt":
                 break
-    return replies
 
 
 def _typed_lines() -> Iterator[str]:
@@ -237,7 +238,7 @@ def _typed_lines() -> Iterator[str]:
         import readline  # noqa: F401 (input() uses it)
     while True:
         try:
-            yield input(ASK).strip()
+            yield streams.ask().strip()
         except EOFError:
             print(file=sys.stderr)
             return
@@ -245,7 +246,7 @@ def _typed_lines() -> Iterator[str]:
             print(f"\n{CHAT_HELP}", file=sys.stderr)
 
 
-def _reply_to_line(talk: Conversation, line: str, screen: Screen, out: Output) -> Reply:
+def _reply_to_line(talk: Conversation, line: str, screen: Screen, out: Output) -> dict[str, Any]:
     """Show and return the reply to a line."""
     reply = talk.ask(line, screen.show)
     screen.end()
@@ -255,4 +256,4 @@ def _reply_to_line(talk: Conversation, line: str, screen: Screen, out: Output) -
         f"{run.tokens_per_second:,.1f} tokens/s; {reply.held} of {run.prompt_tokens} prompt tokens "
         f"were cached{TURN_ENDS.get(run.ended_by, '')}]"
     )
-    return reply
+    return reply.to_dict()

@@ -46,6 +46,7 @@ class Output:
         self.command, self.json = command, json
         self._debug, self._verbosity = debug, verbosity
         self._started = time.perf_counter()
+        self.partial: dict[str, Any] = {}  # results that the JSON object of an error has, too
         self._written = False  # the JSON object
         self.reporter: QuietReporter  # bars on a terminal, else lines
         if verbosity < 0:
@@ -87,7 +88,7 @@ class Output:
         self._to_stderr(f"{question}? [y/N]")
         answer = ""
         with suppress(EOFError):
-            answer = input("> ")
+            answer = streams.ask()
         if answer.strip().lower() not in ("y", "yes"):
             self._to_stderr("nothing was changed")
             raise typer.Exit(EXIT_FAILED)
@@ -141,6 +142,8 @@ class Output:
         notes = [note for note in getattr(error, "__notes__", ()) if note != hint]
         if isinstance(error, KeyboardInterrupt):
             self._to_stderr("interrupted", *(f"  {note}" for note in notes))
+            if self.partial:
+                self._write_error("interrupted", "")
             raise typer.Exit(EXIT_INTERRUPTED) from None
         if isinstance(error, BrokenPipeError):
             streams.forget_stdout()
@@ -150,11 +153,14 @@ class Output:
     def _fail(self, error: NgramkitError, notes: Sequence[str]) -> None:
         message, hint = in_flags(error)
         self._to_stderr(*error_lines(message, hint, *notes))
+        self._write_error(message, hint)
+        raise typer.Exit(exit_code(error)) from None
+
+    def _write_error(self, message: str, hint: str) -> None:
         if self.json and not self._written:
-            body = {"command": self.command, "error": message, "hint": hint}
+            body = {"command": self.command, "error": message, "hint": hint, **self.partial}
             with suppress(NgramkitError, OSError):
                 streams.write(json.dumps(body))
-        raise typer.Exit(exit_code(error)) from None
 
 
 class _NoteHandler(logging.Handler):

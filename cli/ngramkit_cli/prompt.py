@@ -78,18 +78,18 @@ def _read_stdin() -> str:
         raise InputError(
             f"stdin must have at most {MAX_PROMPT_BYTES:,} bytes", "Shorten the prompt."
         )
-    return _decode_prompt(raw, "stdin")
+    return decode_prompt(raw, "stdin")
 
 
 def _read_file(file: Path) -> str:
     from ngramkit.basics.untrusted import read_given
 
-    return _decode_prompt(
+    return decode_prompt(
         read_given(file, MAX_PROMPT_BYTES, too_long="shorten the prompt"), str(file)
     )
 
 
-def _decode_prompt(raw: bytes, where: str) -> str:
+def decode_prompt(raw: bytes, where: str) -> str:
     try:
         text = raw.decode("utf-8-sig")
         return io.IncrementalNewlineDecoder(None, translate=True).decode(text, True)

@@ -10,6 +10,8 @@ from typing import Any
 
 from ngramkit.basics.errors import NgramkitError
 
+ASK = "> "  # before what the user types
+
 
 def make_streams_safe() -> None:
     """Escape letters that the encoding lacks; reserve the file numbers of closed streams."""
@@ -51,6 +53,14 @@ def write(text: str, end: str = "\n") -> None:
         forget_stdout()
         hint = "Free some space, or redirect stdout; the result is lost."
         raise NgramkitError(f"cannot write to stdout: {error.strerror}", hint) from error
+
+
+def ask() -> str:
+    """Read a line from the terminal; a redirected stdout does not get the prompt."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        return input(ASK)
+    print(ASK, end="", file=sys.stderr, flush=True)
+    return input()
 
 
 def require_stdout() -> None:

@@ -66,6 +66,36 @@ def test_ctrl_c_ends_a_pipe_with_its_exit_code(decode, monkeypatch):
     assert [each["ended_by"] for each in replies] == ["length", "interrupt"]
 
 
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [(b"word " * 5000, "must be shorter than the context"), (b"caf\xe9", "stdin must be UTF-8")],
+)
+def test_replies_before_a_line_that_cannot_be_answered_are_kept(decode, line, error):
+    done = decode("--json", stdin=b"def main(\nimport os\n" + line + b"\nclass A\n")
+    assert done.exit_code == 3
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert error in result["error"]
+    assert [each["ended_by"] for each in result["replies"]] == ["length", "length"]
+
+
+def test_replies_before_ctrl_c_are_kept(decode, monkeypatch):
+    from ngramkit.decode.conversation import Conversation
+
+    ask = Conversation.ask
+
+    def asked(talk, text, show):
+        if text == "import os":
+            raise KeyboardInterrupt  # as between two lines
+        return ask(talk, text, show)
+
+    monkeypatch.setattr(Conversation, "ask", asked)
+    done = decode("--json", stdin="def main(\nimport os\nclass A\n")
+    assert done.exit_code == 130
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["error"] == "interrupted"
+    assert [each["ended_by"] for each in result["replies"]] == ["length"]
+
+
 def test_an_empty_pipe_is_said(decode):
     done = decode()
     assert done.exit_code == 2
@@ -93,9 +123,11 @@ def run(words):
 class Terminal:
     """A process at a terminal of its own."""
 
-    def __init__(self, *words):
+    def __init__(self, *words, stdout=None):
         self.process, self._own = pty.fork()
         if self.process == 0:
+            if stdout is not None:
+                os.dup2(os.open(stdout, os.O_WRONLY | os.O_CREAT), 1)
             run(words)
         self.seen = ""
 
@@ -165,3 +197,19 @@ def test_a_terminal_is_a_conversation():
         with contextlib.suppress(ProcessLookupError):  # it may have ended
             os.kill(terminal.process, signal.SIGKILL)
         raise
+
+
+def test_a_redirected_result_is_one_object(tmp_path):
+    terminal = Terminal("decode", *OPTIONS, "--json", stdout=tmp_path / "result.json")
+    try:
+        terminal.until("> ")
+        terminal.type("def main(\n")
+        terminal.until("prompt tokens were cached")
+        terminal.until("> ")
+        terminal.type("/exit\n")
+        assert terminal.end() == 0
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):  # it may have ended
+            os.kill(terminal.process, signal.SIGKILL)
+        raise
+    assert len(json.loads((tmp_path / "result.json").read_text())["replies"]) == 1
