@@ -55,10 +55,11 @@ def to_ngramkit_error(error: BaseException) -> NgramkitError:
             f"cannot run: it needs the package {package}", f"Run: pip install {package}"
         )
     if is_out_of_memory(error):
-        hint = "Lower memory, shard_tokens or sample, or close other programs."
-        return InputError(
-            "cannot go on: out of memory", hint, option=("memory", "shard_tokens", "sample")
-        )
+        names = ("memory", "shard_tokens", "sample")
+        hint = "Use a smaller model, or close other programs."
+        if running_flags().keys() & names:
+            hint = "Lower memory, shard_tokens or sample, or close other programs."
+        return InputError("cannot go on: out of memory", hint, option=names)
     if isinstance(error, ConnectionError | TimeoutError):
         return NetworkError(
             f"cannot connect: {error}", "Check the network and run the command again."

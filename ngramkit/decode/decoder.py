@@ -27,7 +27,7 @@ from ngramkit.decode.sampling import MAX_SEED
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.prefetching_cache import CacheFacts
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
-from ngramkit.decode.verifiers import choose_verify_mode, open_verifier
+from ngramkit.decode.verifiers import choose_verify_mode, open_verifier, require_own_inputs
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.references import Given as References
 from ngramkit.drafters.registry import NoDraft
@@ -63,6 +63,7 @@ class Decoder:
                 option="model",
             )
         if options.cache is not None:
+            require_own_inputs(model.model)
             return cls(model, options, "tree", 1)
         verify = choose_verify_mode(model.model, options.verify)
         if isinstance(options.budget, int):

@@ -20,7 +20,7 @@ from ngramkit.decode.load import LanguageModel, digest_of, software_facts
 
 KEPT_AFTER = 32  # passes between writes of learnt costs
 COSTS = TextCache("costs", 256)
-_COSTS: WeakKeyDictionary[Any, dict[tuple[str, bool], PassCosts]] = WeakKeyDictionary()
+_COSTS: WeakKeyDictionary[Any, dict[tuple[Any, ...], PassCosts]] = WeakKeyDictionary()
 
 
 def profile_path(model: LanguageModel) -> Path:
@@ -37,7 +37,7 @@ def profile_file(model: Any) -> Path | None:
 def learnt_costs(model: Any, verify: str, profile: Profile | None = None) -> PassCosts:
     """Return the pass costs learnt in this process, by the profile, or on this machine."""
     by_key = _COSTS.setdefault(model, {})
-    key = verify, profile is not None
+    key = verify, profile is not None, model.device, model.dtype
     if key not in by_key:
         rows = MAX_NODES if verify == "tree" else 4 * MAX_NODES  # rows of a batch share nothing
         size = model_size(model.config.to_dict())

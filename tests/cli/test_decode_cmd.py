@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 
 import pytest
 from typer.testing import CliRunner
@@ -227,3 +228,13 @@ def test_ctrl_c_ends_cleanly(decode, monkeypatch):
     assert facts["text"]
     assert 0 < facts["new_tokens"] < 60
     assert "interrupted" in result.stderr
+
+
+def test_without_memory_a_smaller_model_is_named(decode, monkeypatch):
+    def without_memory(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(import_module("ngramkit.decode.answer"), "answer", without_memory)
+    done = decode(*SHORT)
+    assert done.exit_code == 3
+    assert "Use a smaller model" in done.stderr

@@ -72,6 +72,7 @@ def test_costs_live_as_long_as_the_model():
     assert learnt_costs(model, "batch").most > costs.most
     assert learnt_costs(model, "tree", profile) is not costs
     assert learnt_costs(tiny_model("llama"), "tree") is not costs
+    assert learnt_costs(model.to(torch.bfloat16), "tree") is not costs
     held = weakref.ref(costs)
     del costs, model
     gc.collect()

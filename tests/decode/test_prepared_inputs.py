@@ -129,6 +129,8 @@ def test_virtual_tokens_are_refused_by_name_also_after_a_probe():
             choose_verify_mode(model, mode)
     with pytest.raises(InputError, match="PROMPT_TUNING"):
         ngramkit.generate(model, IDS, drafter="none", **CALL)
+    with pytest.raises(InputError, match="PROMPT_TUNING"):
+        ngramkit.generate(model, IDS, cache=ngramkit.SpeCache(group=8), **CALL)
 
 
 def test_prefix_tuning_is_refused_by_name_where_its_inputs_cannot_be_prepared():

@@ -107,8 +107,8 @@ def require_no_drafts(options: SpeCache, drafter: object) -> None:
     if drafter not in (None, "none") and options.speculative != "drafter":
         raise UsageError(
             "cannot verify drafts with a SpeCache: a drafter may only guess the next token",
-            "Leave out the drafter, or add speculative_token=drafter.",
-            option="speculative_token",
+            "Leave out the drafter, or add speculative=drafter.",
+            option="speculative",
         )
 
 
