@@ -94,18 +94,22 @@ def _holders(candidate: _Candidate, others: Sequence[_Candidate]) -> list[str]:
 
 
 def _candidate(path: Path, manifest: Manifest) -> _Candidate:
-    corpus = dict(manifest.corpus)
+    corpus = {name: value for name, value in manifest.corpus.items() if name != "pruned"}
+    texts = list(_texts(corpus, _unpruned_build(manifest)))
+    holds = {text.build for text in texts}
+    if "pruned" not in manifest.corpus:
+        holds.update(text.selection for text in texts)
+        holds.update(text.corpus for text in texts if text.selection == text.corpus)
+    return _Candidate(path, manifest, texts, holds)
+
+
+def _unpruned_build(manifest: Manifest) -> str:
+    """Return the build that an artifact was pruned from, its own if it is not pruned."""
     build: Any = manifest.build
-    pruned = corpus.pop("pruned", None)
-    whole = pruned
-    while isinstance(whole, Mapping) and isinstance(of := whole.get("of"), Mapping):
-        build, whole = of.get("build"), of.get("pruned")
-    texts = list(_texts(corpus, str(build)))
-    names = {text.build for text in texts}
-    if pruned is None:
-        names.update(text.selection for text in texts)
-        names.update(text.corpus for text in texts if text.selection == text.corpus)
-    return _Candidate(path, manifest, texts, names)
+    pruned = manifest.corpus.get("pruned")
+    while isinstance(pruned, Mapping) and isinstance(whole := pruned.get("of"), Mapping):
+        build, pruned = whole.get("build"), whole.get("pruned")
+    return str(build)
 
 
 def _texts(corpus: Mapping[str, Any], build: str, cut: str = "") -> Iterator[_Text]:
