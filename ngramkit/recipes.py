@@ -180,8 +180,9 @@ def _require_parameters(recipe: Recipe) -> None:
 def _digest_of_weights(recipe: Recipe) -> str:
     model = ModelRef.of(recipe.model, recipe.revision)
     if Path(model.source).is_dir():
-        files = sorted(Path(model.source).glob("*.safetensors"))
-        return build_id({file.name: sha256_of(file) for file in files})
+        folder = Path(model.source)
+        files = [*folder.glob("*.safetensors")] or folder.glob("pytorch_model*.bin")
+        return build_id({file.name: sha256_of(file) for file in sorted(files)})
     if model.is_gguf:
         return sha256_of(find_gguf(model))
     from huggingface_hub import HfApi

@@ -13,6 +13,7 @@ from hub_standin import TOKEN
 
 from ngramkit import recipe_files
 from ngramkit.basics.errors import ArtifactError, InputError
+from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.recipe_files import read_recipe
 from ngramkit.recipes import build_resolved as build, judge_staleness, resolve
@@ -65,6 +66,21 @@ parameters = {k = 3, width = 2, dtype = "float32"}
     built = build(resolved, tmp_path)
     assert (built.kind, built.manifest.parameters["k"]) == ("model-bigram", 3)
     assert not judge_staleness(resolved, tmp_path / "mine").stale
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
+def test_changed_weights_make_a_bigram_stale(tmp_path, suffix):
+    model = tmp_path / "model"
+    model.mkdir()
+    load_tokenizer("demo").backend.save(str(model / "tokenizer.json"))
+    weights = model / f"{'pytorch_model' if suffix == 'bin' else 'model'}.{suffix}"
+    text = f'kind = "model-bigram"\nmodel.id = {json.dumps(str(model))}\n'
+    recipe = read_recipe(write(tmp_path, text))
+    digests = set()
+    for raw in (b"some", b"other"):
+        weights.write_bytes(raw)
+        digests.add(resolve(recipe).inputs["weights"])
+    assert len(digests) == 2
 
 
 @pytest.mark.parametrize("text", [DATASTORE, FROZEN])
