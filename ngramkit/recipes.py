@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -195,13 +195,16 @@ def _judge_place_then_hub(resolved: Resolved, place: str, *, hub: bool) -> Verdi
     if as_url(place) is None:
         verdict = judge_staleness(resolved, Path(place))
         if not verdict.stale:
-            verdict = _judge_files(Path(place), verdict)
+            verdict = _judge_files(verdict, lambda: open_artifact_folder(place))
     else:
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / resolved.recipe.name
-            fetch_manifest_and_recipe(UrlFolder.at(place, "out"), path)
+            path, there = Path(folder) / resolved.recipe.name, UrlFolder.at(place, "out")
+            fetch_manifest_and_recipe(there, path)
             verdict = judge_staleness(resolved, path)
             verdict = replace(verdict, why=verdict.why.replace(str(path), place))
+            if not verdict.stale:
+                files = read_manifest(path).files
+                verdict = _judge_files(verdict, lambda: there.require_listed(files))
     destination = resolved.recipe.destination
     if not verdict.stale or not hub or destination is None:
         return verdict
@@ -211,9 +214,9 @@ def _judge_place_then_hub(resolved: Resolved, place: str, *, hub: bool) -> Verdi
     return verdict
 
 
-def _judge_files(path: Path, verdict: Verdict) -> Verdict:
+def _judge_files(verdict: Verdict, require_whole: Callable[[], object]) -> Verdict:
     try:
-        open_artifact_folder(path)
+        require_whole()
     except ArtifactError as error:
         return Verdict(True, str(error))
     return verdict

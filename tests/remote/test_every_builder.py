@@ -49,6 +49,10 @@ def test_a_recipe_is_built_for_a_url_and_judged_there(s3, cache, tmp_path, monke
     again = run()
     assert (again.status, again.why) == ("up to date", "s3://bucket/out/mine")
     assert not [each for each in s3.requests if "shard-" in each]
+    s3.storage.rm_file("bucket/out/mine/shard-00000.safetensors")
+    assert "does not hold it" in run(check=True).why
+    assert run().status == "built"
+    assert run().status == "up to date"
     (tmp_path / "mine.toml").write_text(RECIPE.replace("limit = 2", "limit = 3"))
     assert run(check=True).why == "corpus.limit is 3, was 2"
     assert run().status == "built"
