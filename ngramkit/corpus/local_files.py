@@ -17,7 +17,7 @@ from typing import IO, Any, Self
 from ngramkit.basics.errors import ArtifactError, InputError
 from ngramkit.basics.machine import expand_home
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.untrusted import Identity, file_identity, open_stream
+from ngramkit.basics.untrusted import file_identity, open_stream
 from ngramkit.corpus import unpacking
 from ngramkit.corpus.files import (
     ABOUT,
@@ -55,7 +55,7 @@ class LocalSource(FileSource):
     paths: Sequence[Path]
     facts: Mapping[str, Any] = field(default_factory=dict)  # additions to the record
     folder: Path | None = None  # that holds `paths`, if the user named a folder
-    _digests: dict[tuple[Identity, ...], str] = field(  # by the files' identities
+    _digests: dict[int, str] = field(  # by a hash of the files' identities
         default_factory=dict, init=False, compare=False, repr=False
     )
 
@@ -107,7 +107,7 @@ class LocalSource(FileSource):
     @property
     def digest(self) -> str:
         """The sha256 of names and contents, as they are now."""
-        state = tuple(file_identity(path.stat()) for path in self.paths)
+        state = hash(tuple(file_identity(path.stat()) for path in self.paths))
         if state not in self._digests:
             digest = hashlib.sha256()
             for name, path in zip(self.names, self.paths, strict=True):
