@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
@@ -37,7 +37,7 @@ class HubSource(DocumentSource):
     stream: Any
     maker: RowMaker
     reading: ReaderOptions
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any]
     files: Sequence[str] = ()  # hf://datasets/ID@COMMIT/PATH
 
     @property
@@ -45,8 +45,7 @@ class HubSource(DocumentSource):
         return int(self.stream.num_shards)
 
     def record(self) -> dict[str, Any]:
-        facts = {"dataset": self.repository, **self.facts}
-        return {**facts, **self.reading.record(), "column": self.maker.column}
+        return {**self.facts, **self.reading.record(), "column": self.maker.column}
 
     def _file(self, part: int) -> str:
         if len(self.files) != self.parts:
@@ -90,7 +89,7 @@ def hub_source(
         stack.enter_context(dataset_errors(repository))
         info = _dataset_info(repository, revision)
         if TRACES in (info.tags or ()) and reading.column is None:
-            return _session_files(repository, info.sha, reading, id, reporter)
+            return _session_files(repository, info, reading, id, reporter)
         stack.enter_context(_without_torch())
         try:
             builder = _dataset_builder(repository, config, info.sha, data_dir)
@@ -108,30 +107,31 @@ def hub_source(
             stream = _dataset_split(builder, repository, split)
         else:
             stream = stream.select_columns(maker.columns)
-    facts = {
-        "revision": info.sha,
-        "split": split,
-        "config": config,
-        "data_dir": data_dir,
-        "dataset_license": None if info.card_data is None else info.card_data.get("license"),
-    }
-    facts = {name: value for name, value in facts.items() if value is not None}
+    facts = _facts_of(repository, info, split=split, config=config, data_dir=data_dir)
     files = [*map(str, (builder.config.data_files or {}).get(split, ()))]
     return HubSource(id, repository, stream, maker, reading, facts, files)
 
 
+def _facts_of(repository: str, info: Any, **names: str | None) -> dict[str, str]:
+    """Return what records of a dataset hold."""
+    licence = None if info.card_data is None else info.card_data.get("license")
+    facts = {"dataset": repository, "revision": info.sha, **names, "dataset_license": licence}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
 def _session_files(
-    repository: str, commit: str, reading: ReaderOptions, id: str, reporter: Reporter
+    repository: str, info: Any, reading: ReaderOptions, id: str, reporter: Reporter
 ) -> DocumentSource:
     """Return the JSON lines of sessions, else their Parquet tables."""
-    files = remote_source(f"hf://datasets/{repository}@{commit}", reading, reporter)
+    files = remote_source(f"hf://datasets/{repository}@{info.sha}", reading, reporter)
     kinds = [reader_suffix(plain_path(str(file["name"]))) for file in files.files]
     kind = next((kind for kind in (".jsonl", ".json", ".parquet") if kind in kinds), None)
     if kind is None:
         raise InputError(
             f"cannot read {repository}: it holds no sessions", f"See hf.co/datasets/{repository}."
         )
-    return SessionSource(id, files.choose([i for i, each in enumerate(kinds) if each == kind]))
+    chosen = files.choose([i for i, each in enumerate(kinds) if each == kind])
+    return SessionSource(id, chosen, _facts_of(repository, info))
 
 
 def hub_records(

@@ -14,7 +14,7 @@ from ngramkit.corpus.open import open_corpus
 from ngramkit.formats.tokens import TokenStore
 
 SAMPLES = Path(__file__).parents[1] / "logs/samples/sessions"
-TAGGED = {"tags": ["format:agent-traces"]}
+TAGGED = {"tags": ["format:agent-traces"], "license": "mit"}
 ABOUT = {"README.md": b"# Sessions\n"}
 
 
@@ -61,6 +61,10 @@ def test_a_dataset_of_traces(hub, shared, tmp_path):
     of_files = list(open_corpus(str(SAMPLES / "codex/2026")).documents())
     assert {store.manifest.counts["documents"] for store in stores} == {len(of_files)}
     assert not any(store.manifest.private for store in stores)
+    card = (stores[0].path / "README.md").read_text()
+    commit = stores[0].manifest.corpus["revision"]
+    assert "The source dataset's licence: mit." in card
+    assert f"tokenize --corpus hf:acme/traces --revision {commit} --model demo" in card
     assert (wrong.code, none.code) == (3, 3)
     assert "acme/nothing" in wrong.err
     assert "acme/nothing" in none.err

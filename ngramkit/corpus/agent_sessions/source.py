@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class SessionSource(DocumentSource):
 
     id: str
     files: FileSource
+    facts: Mapping[str, Any] = field(default_factory=dict)  # additions to the record
     parts: int = 1
 
     @property
@@ -41,7 +42,7 @@ class SessionSource(DocumentSource):
         return self.files.progress
 
     def record(self) -> dict[str, Any]:
-        return {**self.files.record(), "format": SESSIONS}
+        return {**self.facts, **self.files.record(), "format": SESSIONS}
 
     def rows(self, part: int) -> Iterator[Row]:
         reading = replace(self.files.reading, copies=Copies())
