@@ -1,7 +1,7 @@
 """The contestants of a benchmark and their answers.
 
 Contestants answer each question in rotating order, so machine drift favours none. After an
-interruption drafters relearn the earlier answers.
+interruption drafters relearn the earlier answers; one that learns from evidence starts over.
 """
 
 from __future__ import annotations
@@ -72,6 +72,11 @@ class Bench:
 
     def run(self, runs: Runs, reporter: Reporter = SILENT) -> None:
         reporter.stage("answers", len(self.questions) * len(self.contestants), "answers")
+        for each in self.contestants:
+            done = sum(runs.answered(each.name, q.id) is not None for q in self.questions)
+            if each.learns and each.wants_evidence and 0 < done < len(self.questions):
+                runs.forget(each.name)
+                reporter.note(f"{each.name} starts over: what it learnt from is not on record")
         drafters = {c.name: c.make(True) for c in self.contestants}
         pairs = ((c, q) for q in self.questions for c in self.contestants)
         if any(runs.answered(c.name, q.id) is None for c, q in pairs):
@@ -87,7 +92,8 @@ class Bench:
                     runs.add(self._answer(contestant, drafter, index, question))
                 else:
                     self._relearn(drafter, question, run)
-                reporter.advance(1, **figures_so_far(runs, self.contestants))
+                shown = figures_so_far(runs, self.contestants) if run is None else {}
+                reporter.advance(1, **shown)
 
     def records(self, runs: Runs, drafter: str) -> list[Record]:
         records = []

@@ -102,13 +102,13 @@ def require_begun_with(folder: Path, settings: Mapping[str, Any]) -> None:
         _require_same(folder, {name: there[name] for name in settings if name in there}, settings)
 
 
-def _plan_line(folder: Path) -> str | None:
+def _plan_line(folder: Path) -> bytes | None:
     path = folder / RUNS_FILE
     with suppress(FileNotFoundError):
         with open_stream(path) as file:
             first = file.readline(MAX_FIRST_LINE_BYTES)
         if first.startswith(b'{"plan": ') and first.endswith(b"\n"):
-            return first.decode(errors="replace")
+            return first
         if not b'{"plan": '.startswith(first[:9]):
             raise UsageError(
                 f"cannot replace {path}: it is not of a benchmark",
@@ -120,7 +120,7 @@ def _plan_line(folder: Path) -> str | None:
     return None
 
 
-def _remove_results(folder: Path, plan_line: str) -> None:
+def _remove_results(folder: Path, plan_line: bytes) -> None:
     """Delete what the benchmark of this plan wrote, except its runs."""
     drafters: Any = []
     with suppress(InputError):
@@ -177,6 +177,9 @@ class Runs:
             file.write(json.dumps(asdict(run)) + "\n")
         self.found[run.key] = run
 
+    def forget(self, drafter: str) -> None:
+        self.found = {key: run for key, run in self.found.items() if run.drafter != drafter}
+
     @property
     def answers(self) -> int:
         return sum(len(run.turns) for run in self.found.values())
@@ -192,7 +195,7 @@ class Runs:
     def _read(self) -> None:
         raw = read_plain(self.path, MAX_RUNS_BYTES, error=InputError)
         whole = raw[: raw.rfind(b"\n") + 1]
-        lines = whole.decode("utf-8").splitlines()
+        lines = whole.splitlines()
         if len(whole) < len(raw):
             os.truncate(self.path, len(whole))
         for number, line in enumerate(lines[1:], 2):
@@ -226,7 +229,7 @@ def plan_difference(there: Any, here: Mapping[str, Any]) -> str:
     return f"{name}{values or ' differs'}" + (f", and {more} more" if more else "")
 
 
-def _plan_in(path: Path, line: str) -> dict[str, Any]:
+def _plan_in(path: Path, line: bytes) -> dict[str, Any]:
     return _parse_line(path, 1, line, lambda body: {**body["plan"]})
 
 
@@ -234,7 +237,7 @@ def _parse_run(body: dict[str, Any]) -> QuestionRun:
     return QuestionRun(**{**body, "turns": [TurnRun(**turn) for turn in body["turns"]]})
 
 
-def _parse_line(path: Path, number: int, line: str, make: Callable[[Any], T]) -> T:
+def _parse_line(path: Path, number: int, line: bytes, make: Callable[[Any], T]) -> T:
     try:
         return make(json.loads(line))
     except (ValueError, TypeError, KeyError, RecursionError) as error:

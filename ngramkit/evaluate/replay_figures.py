@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -25,7 +26,7 @@ class Tally:
     passes: int = 0
     empty: int = 0  # passes without a draft
     lengths: Counter[int] = field(default_factory=Counter)  # tokens of a pass -> passes
-    draft_ns: list[int] = field(default_factory=list)
+    draft_ns: array[int] = field(default_factory=lambda: array("q"))
 
     @property
     def tokens_per_step(self) -> float:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from reporters import Notes
 
 from ngramkit.basics.errors import InputError, UsageError
 from ngramkit.corpus.chat import KNOWN, Template
@@ -13,6 +14,7 @@ from ngramkit.decode.decoder import Decoder
 from ngramkit.decode.load import load_model
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.drafters.context import Context
+from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.sources import Sources
 from ngramkit.drafters.ssd import Ssd
@@ -185,6 +187,11 @@ def test_other_plans_and_damaged_runs_are_refused(folder):
         file.write("nonsense\n")
     with pytest.raises(InputError, match="line 2"):
         Runs(folder, {"model": "a"})
+    Runs(folder, {"model": "b"}, force=True)
+    with (folder / RUNS_FILE).open("ab") as file:
+        file.write(b"\xff\n")
+    with pytest.raises(InputError, match="line 2"):
+        Runs(folder, {"model": "b"})
     assert Runs(folder, {"model": "b"}, force=True).found == {}
 
 
@@ -221,6 +228,24 @@ def test_the_drafter_that_learns_learns_in_a_benchmark_and_forgets_the_warm_up(c
     living, warmed = contest.made
     assert warmed.tokens == 0
     assert living.tokens > 5 * 16
+
+
+def test_a_drafter_that_learns_from_evidence_starts_over(model, folder):
+    record = model.tokenizer.record
+    make = lambda remember: load_drafter("automaton", tokenizer=record)  # noqa: E731
+    contestant = Contestant("automaton", make, learns=True, wants_evidence=True)
+    task = Decoder.settle(model, DecodeOptions(budget=6, max_new_tokens=32))
+    contest = Bench(task, [contestant], QUESTIONS, PLAIN)
+    contest.run(runs := Runs(folder, {}))
+    lines = (folder / RUNS_FILE).read_text().splitlines(keepends=True)
+    (folder / RUNS_FILE).write_text("".join(lines[:3]))  # of the first question
+    notes = Notes()
+    contest.run(resumed := Runs(folder, {}), notes)
+    assert "automaton starts over" in notes
+    for each in (resumed, Runs(folder, {})):
+        for question in QUESTIONS:
+            one, other = (found.answered("automaton", question.id) for found in (runs, each))
+            assert one.tokens_per_pass == other.tokens_per_pass
 
 
 def test_replays_take_the_passes_that_were_recorded(contest, whole):
