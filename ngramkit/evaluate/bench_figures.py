@@ -165,16 +165,18 @@ def speedup_as_spec_bench(
     """Compute the speed-up of Spec-Bench's evaluation/speed.py ("overall").
 
     It averages rates over questions. The baseline's tokens are counted from its text, less one for
-    BOS even without a BOS, and without a final EOS.
+    BOS even without a BOS, and without a final EOS; {} if that leaves none.
     """
     rates = [run.new_tokens / run.seconds for run in runs]
     baseline = [sum(count(turn.text) - 1 for turn in run.turns) / run.seconds for run in base]
     lengths = [length for run in runs for length in run.tokens_per_pass]
     mine, others = statistics.fmean(rates), statistics.fmean(baseline)
+    if not others:
+        return {}
     return {
         "tokens_per_second": mine,
         "baseline_tokens_per_second": others,
-        "speedup": mine / others if others else float("nan"),
+        "speedup": mine / others,
         "mean_accepted_tokens": statistics.fmean(lengths) if lengths else 1.0,
     }
 

@@ -32,8 +32,8 @@ from ngramkit.evaluate.plots import (
     shown_name,
 )
 from ngramkit.evaluate.replay_figures import Replay
+from ngramkit.evaluate.result_folder import write_text
 from ngramkit.evaluate.statistics import shown_interval
-from ngramkit.formats.replacing import replace_text
 
 LINE_BREAKS = re.compile(r"(?<=[:,=_])(?=\w)|(?<=\.)(?=[^\W\d])")  # possible line breaks in a name
 PICTURE_WIDTH = 5.0  # inches, readable on a phone
@@ -115,7 +115,7 @@ def write_report(
         plan=_facts_as_texts(plan),
         machine=_facts_as_texts(machine),
     )
-    replace_text(path, page)
+    write_text(path, page)
 
 
 def _row_of_drafter(result: BenchResult) -> tuple[str, ...]:

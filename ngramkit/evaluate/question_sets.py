@@ -69,7 +69,8 @@ class QuestionSet:
     def records(self, reporter: Reporter = SILENT) -> list[dict[str, Any]]:
         """Download the questions. Raises InputError if none has a text, NetworkError."""
         if self.name == SPEC_BENCH:
-            return [json.loads(line) for line in _download_spec_bench().splitlines()]
+            lines = _download_spec_bench().split("\n")  # texts may hold other line separators
+            return [json.loads(line) for line in lines if line]
         from ngramkit.corpus.hub import hub_records
 
         commit, rows = hub_records(

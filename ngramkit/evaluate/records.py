@@ -72,6 +72,8 @@ class Question:
         require_list("turns", self.turns)
         object.__setattr__(self, "turns", list(self.turns))
         require_texts("turns", self.turns)
+        require_texts("category", [self.category])
+        require_texts("id", [str(self.id)])
         if not self.turns:
             raise UsageError("turns must not be empty", "Give at least one.", option="turns")
 
@@ -220,7 +222,10 @@ def _parse_question(where: FilePlace | str, number: int, body: dict[str, Any]) -
     if not _is_texts(turns) or not turns or not all(turns):
         wanted = "a list of texts" if key == "turns" else "a text"
         raise InputError(f"{where}: `{key}` must be {wanted}")
-    return Question(name, category, turns)
+    try:
+        return Question(name, category, turns)
+    except UsageError as error:  # half a surrogate pair
+        raise InputError(f"{where}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from ngramkit.basics.errors import UsageError, require_between, require_list
+from ngramkit.basics.errors import UsageError, require_between, require_list, require_texts
 from ngramkit.basics.models import chosen_model
 from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import Template, require_template
@@ -79,6 +79,8 @@ def read_answers(
 def _with_turns(records: list[Record], vocabulary: int) -> list[Record]:
     """Return the records. Raises UsageError for no prompt or unknown ids; kernels trust them."""
     for record in records:
+        for name in ("name", "category", "run"):  # they are written to files
+            require_texts(name, [getattr(record, name)])
         turns = record.turns if isinstance(record.turns, list | tuple) else ()
         if not turns or not all(isinstance(each, Turn) and len(each.prompt) for each in turns):
             raise UsageError(

@@ -145,16 +145,16 @@ def write_folder(folder: Path, contents: Contents, provenance: Provenance) -> No
     """Write all files; pictures of an earlier result are removed."""
     folder.mkdir(parents=True, exist_ok=True)
     body = {**_json_head(contents.of), **contents.results, **provenance.to_dict()}
-    replace_text(folder / RESULTS_FILE, json.dumps(body, indent=2, ensure_ascii=False) + "\n")
-    replace_text(folder / "results.csv", _csv_table(contents.rows))
+    write_text(folder / RESULTS_FILE, json.dumps(body, indent=2, ensure_ascii=False) + "\n")
+    write_text(folder / "results.csv", _csv_table(contents.rows))
     command = provenance.command
     tables = [table.markdown() for table in contents.tables]
     if command is not None:
         tables.append(f"```sh\n{command}\n```")
-    replace_text(folder / "table.md", "\n\n".join(tables) + "\n")
+    write_text(folder / "table.md", "\n\n".join(tables) + "\n")
     floats = "\n\n".join(table.latex() for table in contents.tables)
     comment = "".join(f"% {line}\n" for line in (command or "").splitlines())
-    replace_text(folder / "table.tex", f"{comment}% \\usepackage{{booktabs}}\n{floats}\n")
+    write_text(folder / "table.tex", f"{comment}% \\usepackage{{booktabs}}\n{floats}\n")
     drawn = {picture.name: picture for picture in contents.pictures}
     for name in PICTURES:
         paths = [folder / f"{name}{suffix}" for suffix in SUFFIXES]
@@ -162,6 +162,11 @@ def write_folder(folder: Path, contents: Contents, provenance: Provenance) -> No
             path.unlink(missing_ok=True)
         if name in drawn:
             _draw_picture(paths, drawn[name])
+
+
+def write_text(path: Path, text: str) -> None:
+    r"""Write a file of results; a byte of a path that is not UTF-8 becomes \udcff, as in JSON."""
+    replace_text(path, text.encode("utf-8", "backslashreplace").decode())
 
 
 def _draw_picture(paths: Sequence[Path], picture: Picture) -> None:

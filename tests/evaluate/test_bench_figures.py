@@ -56,6 +56,14 @@ def test_differing_answers_are_named_and_rates_decide_the_speed_up(folder):
     assert repr(results).endswith(": fast n/a>")
 
 
+def test_answers_of_one_token_have_no_speed_up_as_spec_bench_counts(folder):
+    runs = Runs(folder, {})
+    for name in ("none", "fast"):
+        runs.add(QuestionRun(name, 1, "all", [_turn([7], 1.0)]))
+    for result in summarize(runs, ["fast"], count=lambda text: 1):
+        assert result.spec_bench == {}
+
+
 def test_the_spread_follows_the_questions():
     slow = [QuestionRun("none", i, "all", [_turn([1] * 10, 1.0)]) for i in range(40)]
     mixed = [

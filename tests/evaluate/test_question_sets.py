@@ -18,7 +18,7 @@ from ngramkit.evaluate import question_sets
 from ngramkit.evaluate.question_sets import PLACEHOLDER, QuestionSet, find_set
 from ngramkit.evaluate.records import Question, read_questions
 
-LINES = [{"question_id": 1, "category": "rag", "turns": ["a", "b"]}]
+LINES = [{"question_id": 1, "category": "rag", "turns": ["a\u2028", "b"]}]
 ASKED = ["replay", "--answers", "answers.jsonl", "--model", "demo", "--template", "none",
          "--drafter", "prompt-lookup", "--budget", "8", "--json"]  # fmt: skip
 
@@ -30,7 +30,7 @@ def spec_bench(tmp_path, monkeypatch):
     folder = tmp_path / "web"
     folder.mkdir()
     file = folder / "question.jsonl"
-    file.write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    file.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in LINES))
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, format, *args):
@@ -49,7 +49,7 @@ def spec_bench(tmp_path, monkeypatch):
 def test_spec_bench_is_downloaded_once(spec_bench):
     for _ in range(2):
         found = read_questions("spec-bench")
-        assert list(found) == [Question(1, "rag", ["a", "b"])]
+        assert list(found) == [Question(1, "rag", ["a\u2028", "b"])]
         assert found.name == "spec-bench"
         spec_bench.unlink(missing_ok=True)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import os
 import shlex
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -61,6 +63,20 @@ def figures(path):
         del result["draft_us_p50"], result["draft_us_p99"]
     del body["provenance"]["date"]
     return body
+
+
+def test_a_path_need_not_be_utf_8(here, tmp_path):
+    answers = tmp_path / os.fsdecode(b"\xff.jsonl")
+    try:
+        shutil.copy("answers.jsonl", answers)
+    except OSError:
+        pytest.skip("the file system takes UTF-8 names only")
+    out = tmp_path / "res"
+    options = {"model": "demo", "drafters": "context", "budgets": [4]}
+    found = ngramkit.replay(answers, out=out, **options)
+    told = json.loads((out / "results.json").read_text("utf-8"))["provenance"]["files"]
+    assert told == found.provenance.files
+    assert r"\udcff.jsonl" in (out / "table.md").read_text("utf-8")
 
 
 def test_a_folder_has_figures_tables_pictures_and_what_made_them(here):
