@@ -241,7 +241,8 @@ def _requests_of_trace(
             branch = branches.pop(parent)
         else:
             path = _path_from_root(nodes, parent)
-            copied += sum(len(each.get("token_ids") or ()) + NODE_COST_IDS for each in path)
+            listed = [ids for each in path if isinstance(ids := each.get("token_ids"), list)]
+            copied += sum(map(len, listed)) + NODE_COST_IDS * len(path)
             if copied > MAX_COPIED_IDS:
                 raise BadRecordError("a trace with too many branches")
             branch = Branch(where, path[0].get("tools") or trace.get("tools"))

@@ -282,6 +282,17 @@ def test_files_that_cannot_be_opened_are_counted(tmp_path, monkeypatch):
     assert "files that cannot be opened (2)" in said
 
 
+@pytest.mark.parametrize("ids", [5, 0.5, {"a": 1}, "text"])
+def test_a_branch_after_a_node_with_odd_ids_is_read_as_messages(tmp_path, ids):
+    asked, said = ({"role": role, "content": role} for role in ("user", "assistant"))
+    nodes = [
+        {"parent": None, "message": asked, "token_ids": ids},
+        *({"parent": 0, "sampled": True, "message": said, "token_ids": [1]} for _ in range(2)),
+    ]
+    path = write(tmp_path / "traces.jsonl", {"id": "a", "task": {}, "nodes": nodes})
+    assert outputs(path) == ["assistant"] * 2
+
+
 def test_how_an_answer_was_made_and_ended(tokenizer, tmp_path):
     prompt, answer = "def f(x):\n", "    return x\n"
     echo = {"prompt": prompt, "echo": True}
