@@ -193,7 +193,7 @@ def _messages(body: Mapping[str, Any]) -> list[Any]:
 def _parse_question(where: FilePlace | str, number: int, body: dict[str, Any]) -> Question:
     category = text_of(body, "category") or "all"
     name = body.get("question_id", body.get("id", number))
-    if not isinstance(name, int | str):
+    if isinstance(name, bool) or not isinstance(name, int | str):
         raise InputError(f"{where}: the id must be a number or a text, got {name!r}")
     if has_placeholder(body):
         raise InputError(f"{where}: a question must have a text, got a placeholder", PREPARE)

@@ -55,6 +55,7 @@ def test_text_files_have_a_prompt_per_line(tmp_path):
         (['{"prompt": "a", "id": 1}', '{"prompt": "b", "id": 1}'], "line 2: ids"),
         ([""], "no questions"),
         (['{"prompt": "a", "category": "\\ud800"}'], "line 1: category must be UTF-8"),
+        (['{"prompt": "a", "id": true}'], "line 1: the id must be .*, got True"),
     ],
 )
 def test_malformed_lines_are_named(tmp_path, lines, said):
