@@ -50,6 +50,8 @@ class Ngrammys(BaseDrafter):
         self._live = LiveContext(prompt)
 
     def draft(self, budget: int) -> DraftTree:
+        if not self._live.length:
+            return DraftTree.empty()
         tree: tuple[Any, ...] = context_then_bigram_tree(
             self._live.tokens,
             self._live.continuations(self.options.query),
@@ -90,7 +92,7 @@ class Bigram(BaseDrafter):
         self._last = NO_TOKEN
 
     def start(self, prompt: TokenArray) -> None:
-        self._last = int(prompt[-1])
+        self._last = int(prompt[-1]) if len(prompt) else NO_TOKEN
 
     def draft(self, budget: int) -> DraftTree:
         # No row beyond the budget can hold one of the best: its first token would be one of them.

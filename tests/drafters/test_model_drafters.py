@@ -90,6 +90,7 @@ def test_bigram_can_be_narrowed(bigram):
 @pytest.mark.parametrize("name", ["bigram", "ngrammys"])
 def test_an_id_beyond_the_tokenizers_gives_no_draft(name, bigram):
     assert len(after(load_drafter(name, bigram=bigram), [1, 4], 64)) == 0
+    assert len(after(load_drafter(name, bigram=bigram), [], 64)) == 0
 
 
 def test_unigram_drafts_the_same_tokens_whatever_came(unigram):
