@@ -248,6 +248,7 @@ class BatchDrafter:
         self._skipped += 1
         for session in self._last:
             session.pause.opens()
+        self.statistics.calls += 1
         self.statistics.paused += len(self._last)
         self.statistics.rows += len(self._last)
         return True
