@@ -15,11 +15,13 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result, Rows
 from ngramkit.basics.terminal_text import REPLACEMENT, quoted
 from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.opening import verify_artifact
 from ngramkit.formats.query import Occurrences, most_frequent, query_artifact, require_phrases
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.remote.fetch import fetch, fetch_artifact
 from ngramkit.remote.url_cache import using_cache
+from ngramkit.remote.urls import UrlFolder, as_url
 
 if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import TextTokenizer
@@ -155,9 +157,13 @@ class Verified(Result):
 def verify(source: str | Path | Artifact, *, reporter: Reporter = NOTEBOOK_BARS) -> Verified:
     """Verify every checksum of an artifact and every invariant of its kind.
 
+    At a URL, cached files are verified, and compared by size with those that the storage lists.
     Raises ArtifactError for the first violation.
     """
     path = source.path if isinstance(source, Artifact) else fetch(source, reporter=reporter).path
+    url = None if isinstance(source, Artifact) else as_url(source)
+    if url is not None and not url.lower().startswith("http"):  # web servers do not list files
+        UrlFolder.at(url).require_listed(read_manifest(path).files)
     checks = []
     for check in verify_artifact(path):
         reporter.note(f"ok  {check}")

@@ -42,6 +42,13 @@ def test_an_artifact_is_fetched_once_and_opens_as_the_local_one(s3, uploaded, da
     assert ngramkit.verify(uploaded).ok
 
 
+def test_verify_notices_what_is_missing_at_the_url_of_a_cached_artifact(s3, uploaded, cache):
+    name = min(ngramkit.open_artifact(uploaded).manifest.files)
+    s3.storage.rm_file(f"bucket/phrases/{name}")
+    with pytest.raises(ArtifactError, match=f"it lists {name} but does not hold it"):
+        ngramkit.verify(uploaded)
+
+
 def test_several_at_once_fetch_each_shard_once(s3, uploaded, datastore, cache):
     with ThreadPoolExecutor(4) as pool:
         opened = list(pool.map(ngramkit.open_artifact, [uploaded] * 4))
