@@ -58,3 +58,13 @@ def test_all_rows_hold_the_one_that_was_kept(room):
         cache.length += tokens
         known = torch.cat([known, new[kept : kept + 1, :, :tokens]], -2)
     assert cache.get_seq_length() == known.shape[-2]
+
+
+def test_memory_follows_the_text_and_not_the_longest_possible_answer():
+    """An answer of `max_new_tokens=100_000` mostly ends long before."""
+    cache = InPlaceCache(1, room=100_000)
+    cache.update(states(4), states(4), 0)
+    assert cache.bytes < 10_000 * 2 * 2 * 3 * 4
+    short = InPlaceCache(1, room=10)
+    short.update(states(4), states(4), 0)
+    assert short.bytes == 10 * 2 * 2 * 3 * 4
