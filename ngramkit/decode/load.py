@@ -138,7 +138,7 @@ def load_weights(
             weights_only=True,
             **_options_of_weights(device_map, where, dtype, method),
         )
-    except (NgramkitError, MemoryError):
+    except (NgramkitError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # the checkpoint is untrusted
         raise _not_loaded(name, source, method, error) from error

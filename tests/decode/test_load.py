@@ -207,3 +207,12 @@ def siblings(count):
     """Return a draft of `count` tokens that all follow the root."""
     nodes = np.arange(count, dtype=np.int32)
     return DraftTree(nodes, nodes * 0 - 1, np.ones(count, np.float32), np.zeros(count, np.uint8))
+
+
+def test_too_little_memory_is_not_called_a_fault_of_the_model(monkeypatch):
+    def without_memory(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", without_memory)
+    with pytest.raises(torch.OutOfMemoryError):
+        load_model("demo", device="cpu")
