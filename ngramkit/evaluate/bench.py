@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import UsageError
@@ -107,18 +107,7 @@ def bench(
     given = {name: value for name, value in locals().items() if name not in NOT_OPTIONS}
     listed = listed_drafters(drafters)
     check_types(bool, force=force)
-    names = [each for each in listed if each != BASELINE_DRAFTER] if listed else DEFAULT_DRAFTERS
-    ways = list(dict.fromkeys(filter(is_transformers, names)))
-    asked = asked_drafters(
-        [each for each in names if not is_transformers(each)], reporter, DrafterSpec.with_budget
-    )
-    for each in asked:
-        if each.make is None and each.name == BASELINE_DRAFTER:
-            raise UsageError(
-                f"drafters must name none without options, got {each.label!r}",
-                "Write none.",
-                option="drafters",
-            )
+    ways, asked = _asked_contestants(listed, reporter)
     labels = [*ways, *(each.label for each in asked)]
     baseline = label_among(baseline, [BASELINE_DRAFTER, *labels])
     require_package("matplotlib", "write the report")
@@ -215,6 +204,25 @@ def bench(
         return write_results(
             contest, runs, plan, folder, made_by, reporter, missing, used, baseline
         )
+
+
+def _asked_contestants(
+    listed: Sequence[Any], reporter: Reporter
+) -> tuple[list[str], list[DrafterSpec]]:
+    """Return transformers' own methods, and the drafters; the default ones if none is listed."""
+    names = [each for each in listed if each != BASELINE_DRAFTER] if listed else DEFAULT_DRAFTERS
+    ways = list(dict.fromkeys(filter(is_transformers, names)))
+    asked = asked_drafters(
+        [each for each in names if not is_transformers(each)], reporter, DrafterSpec.with_budget
+    )
+    for each in asked:
+        if each.make is None and each.name == BASELINE_DRAFTER:
+            raise UsageError(
+                f"drafters must name none without options, got {each.label!r}",
+                "Write none.",
+                option="drafters",
+            )
+    return ways, asked
 
 
 def _choose_drafters(

@@ -28,13 +28,11 @@ from ngramkit.evaluate.question_sets import pin_question_set
 from ngramkit.evaluate.recorded_evidence import RecordedEvidence
 from ngramkit.evaluate.records import Record, checked_limit, units_of
 from ngramkit.evaluate.replay_answers import (
+    answers_or_evidence,
     count_references,
     distinct_budgets,
     has_sessions,
     named_files,
-    open_recorded,
-    read_answers,
-    refuse_options,
     verify_missing_with,
 )
 from ngramkit.evaluate.replay_drafters import (
@@ -48,8 +46,9 @@ from ngramkit.evaluate.replay_loop import replay_drafter
 from ngramkit.evaluate.replay_page import ReplayPage, require_page
 from ngramkit.evaluate.replay_tables import Replays
 from ngramkit.evaluate.result_folder import replace_folder, require_replaceable_results
+from ngramkit.evaluate.statistics import Units
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.tokenizer_record import TokenizerRecord
+from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
 
 DEFAULT_BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
 
@@ -88,6 +87,16 @@ class KeepState:
         return [
             _with_places(repeated[i], [n] * len(repeated[i].turns)) for n, i in enumerate(order)
         ]
+
+
+def _kept_state(given: Any) -> KeepState | None:
+    if isinstance(given, bool):
+        return KeepState() if given else None
+    if given is None or isinstance(given, KeepState):
+        return given
+    raise UsageError(
+        f"keep_state must be True or a KeepState, got {given!r:.60}", option="keep_state"
+    )
 
 
 def _with_places(record: Record, places: Sequence[int]) -> Record:
@@ -167,12 +176,7 @@ def replay(
     check_types(bool, chain=chain, drop_leaked=drop_leaked)
     budgets = distinct_budgets(budgets, MAX_BUDGET)
     limit = checked_limit(limit)
-    if isinstance(keep_state, bool):
-        keep_state = KeepState() if keep_state else None
-    elif keep_state is not None and not isinstance(keep_state, KeepState):
-        raise UsageError(
-            f"keep_state must be True or a KeepState, got {keep_state!r:.60}", option="keep_state"
-        )
+    keep_state = _kept_state(keep_state)
     compared = None  # the label of `baseline`
     if baseline is not None and curves is None:
         compared = label_among(baseline, [each.label for each in asked])
@@ -183,26 +187,13 @@ def replay(
         )
     if html is not None:
         require_page(html, force=force)
-    recorded = None
+    if questions is not None and evidence is None:
+        questions = given["questions"] = pin_question_set(questions)
     reading = {"format": format, "columns": columns, "where": where}
-    read_by: TokenizerRecord | TextTokenizer
-    if evidence is None:
-        if questions is not None:
-            questions = given["questions"] = pin_question_set(questions)
-        if answers is None:
-            raise UsageError(
-                "answers must be given, or a folder of `record`",
-                "Give answers or evidence.",
-                option=("answers", "evidence"),
-            )
-        read_by, records, form = read_answers(
-            answers, questions, model, template, reading, reporter
-        )
-    else:
-        refuse_options("evidence", **reading, template=None if template == "auto" else template)
-        recorded = open_recorded(evidence, answers or questions)
-        read_by, records, form = recorded.folder.tokenizer, recorded.answers(), None
-    tokenizer = read_by if isinstance(read_by, TokenizerRecord) else read_by.record
+    read_by, records, form, recorded = answers_or_evidence(
+        answers, questions, evidence, model, template, reading, reporter
+    )
+    tokenizer = record_of(read_by)
     page = None if html is None else ReplayPage(html, read_by, reporter=reporter)
     past = replace(sources.past, recorded=True)
     if keep_state is not None:
@@ -214,7 +205,7 @@ def replay(
     if recorded is not None:
         verify_missing_with(recorded, model, reporter)
     records = records[:limit]
-    learns = keep_state is not None and store
+    learns = keep_state is not None and past.store
     lacking = report_lacking(
         choices, records, reporter, evidence=recorded is not None, learns=learns
     )
@@ -227,20 +218,18 @@ def replay(
     records, leakage = without_leaks(records, choices, drop_leaked, reporter)
     if keep_state is not None:
         records = keep_state.order(records)
+    units = units_of(records, dependent=keep_state is not None)
     replays: list[Replay] = []
     for choice in choices:
         if needs := lacking[choice.label]:
-            replays += [Replay(choice.label, nodes, missing=needs) for nodes in budgets]
+            replays += [Replay(choice.label, n, missing=needs, units=units) for n in budgets]
         else:
             replays += _replay_with_budgets(
-                choice, records, budgets, page, recorded,
+                choice, records, budgets, units, page, recorded,
                 keep_state=keep_state is not None, chain=chain, reporter=reporter,
             )  # fmt: skip
     if recorded is not None and recorded.added:
         reporter.note(f"the model verified {recorded.added:,} contexts that were not on record")
-    units = units_of(records, dependent=keep_state is not None)
-    for each in replays:
-        each.units = units
     results = Replays(
         replays, leakage, None if form is None else form.name, lines,
         kept_state=keep_state is not None, units=units, baseline=compared,
@@ -299,6 +288,7 @@ def _replay_with_budgets(
     choice: DrafterChoice,
     records: list[Record],
     budgets: Sequence[int],
+    units: Units,
     page: ReplayPage | None,
     recorded: RecordedEvidence | None,
     *,
@@ -322,6 +312,7 @@ def _replay_with_budgets(
         finally:
             if recorded is not None:
                 recorded.save()
+        result.units = units
         result.bytes = sum(each.manifest.bytes for each in choice.opened)
         result.sources = choice.builds
         replays.append(result)

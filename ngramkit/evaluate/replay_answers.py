@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ngramkit.basics.errors import UsageError, require_between, require_list, require_texts
 from ngramkit.basics.models import chosen_model
@@ -28,6 +28,38 @@ def distinct_budgets(budgets: Iterable[int], most: int) -> list[int]:
     for each in given:
         require_between("budget", each, 1, most)
     return list(dict.fromkeys(int(each) for each in given))
+
+
+class ToReplay(NamedTuple):
+    """Recorded answers, and whose token ids they are."""
+
+    read_by: TokenizerRecord | TextTokenizer
+    records: list[Record]
+    template: Template | None = None  # of their prompts
+    evidence: RecordedEvidence | None = None
+
+
+def answers_or_evidence(
+    answers: Any,
+    questions: str | Path | None,
+    evidence: str | Path | None,
+    model: str | Path | TextTokenizer | TokenizerRecord | None,
+    template: str,
+    reading: Mapping[str, Any],
+    reporter: Reporter,
+) -> ToReplay:
+    """Read answers as `read_answers` does, or those of a folder of `record`."""
+    if evidence is not None:
+        refuse_options("evidence", **reading, template=None if template == "auto" else template)
+        recorded = open_recorded(evidence, answers or questions)
+        return ToReplay(recorded.folder.tokenizer, recorded.answers(), evidence=recorded)
+    if answers is None:
+        raise UsageError(
+            "answers must be given, or a folder of `record`",
+            "Give answers or evidence.",
+            option=("answers", "evidence"),
+        )
+    return ToReplay(*read_answers(answers, questions, model, template, reading, reporter))
 
 
 def read_answers(

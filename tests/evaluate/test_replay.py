@@ -14,7 +14,7 @@ from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.context import Context
-from ngramkit.drafters.sources import Sources
+from ngramkit.drafters.sources import PastUse, Sources
 from ngramkit.evaluate.replay import KeepState
 from ngramkit.formats.history import History
 
@@ -249,6 +249,14 @@ def test_answers_in_the_history_are_leaked(tmp_path, monkeypatch):
     rest = ngramkit.replay(answers, drop_leaked=True, **options)
     assert (rest.leakage.records, rest.leakage.leaked) == (1, 1)
     assert "verbatim" not in rest._repr_html_()
+
+
+def test_ssd_needs_requests_that_are_stored(answers):
+    options = {"model": "demo", "drafters": ["ssd", "context"], "budgets": [4], "keep_state": True}
+    for more in ({"store": False}, {"artifacts": Sources(past=PastUse(store=False))}):
+        ssd, _ = ngramkit.replay(answers, **more, **options)
+        assert ssd.missing == "needs past requests (history)"
+    assert ngramkit.replay(answers, **options)[0].missing is None
 
 
 def test_a_replay_reads_its_history_once(tmp_path, monkeypatch):
