@@ -87,10 +87,6 @@ def forecast(
     a pass.
     """
     check_types(bool, prompts=prompts, store=store)
-    if prompts and not store:
-        raise UsageError(
-            "cannot use prompts: no request is remembered", "Leave it out.", option="prompts"
-        )
     (concurrency,) = check_types(int, concurrency=concurrency)
     if concurrency is not None:
         require_between("concurrency", concurrency, 1, 4096)
@@ -111,6 +107,10 @@ def forecast(
         artifacts, datastores=datastores, frozen_table=frozen_table, bigram=bigram,
         unigram=unigram, history=history, history_tokens=history_tokens, store=store,
     ).recorded()  # fmt: skip
+    if prompts and not given.past.store:
+        raise UsageError(
+            "cannot use prompts: no request is remembered", "Leave it out.", option="prompts"
+        )
     past = given.past.path
     if past is not None and not past.exists():
         raise InputError(f"no such history: {past}", "Check the path.", option="history")

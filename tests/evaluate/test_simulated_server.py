@@ -11,7 +11,7 @@ import pytest
 from reporters import Notes
 
 import ngramkit
-from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.errors import ArtifactError, InputError, UsageError
 from ngramkit.budget.pass_times import cost_shown, pass_times
 from ngramkit.budget.profile import Pass, Profile
 from ngramkit.corpus.tokenizer import load_tokenizer
@@ -284,6 +284,14 @@ def test_a_drafter_without_its_source_is_not_forecast(log, drafter):
         ngramkit.forecast(log, model="demo", drafter=drafter, store=False)
 
 
+@pytest.mark.parametrize(
+    "sources", [{"store": False}, {"artifacts": Sources(past=PastUse(store=False))}]
+)
+def test_prompts_are_not_remembered_without_a_store(log, sources):
+    with pytest.raises(UsageError, match="no request is remembered"):
+        ngramkit.forecast(log, model="demo", prompts=True, **sources)
+
+
 def test_a_forecast_leaves_a_history_alone(log, tmp_path):
     ngramkit.history_import(log, tmp_path / "past", model="demo")
     (tmp_path / "more.jsonl").write_text(
@@ -291,6 +299,10 @@ def test_a_forecast_leaves_a_history_alone(log, tmp_path):
     )
     ngramkit.history_import(tmp_path / "more.jsonl", tmp_path / "past", model="demo")
     before = {path: path.read_bytes() for path in (tmp_path / "past").iterdir()}
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ArtifactError):
+        ngramkit.forecast(log, model="demo", history=tmp_path / "empty")
+    assert not list((tmp_path / "empty").iterdir())
     past = Sources(past=PastUse(tmp_path / "past"))
     options = {"model": "demo", "concurrency": 2, "pass_cost": 1.05, "limit": 4}
     cold = ngramkit.forecast(log, artifacts=Sources(), **options).best
