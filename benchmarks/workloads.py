@@ -6,7 +6,7 @@ nothing is accepted beyond an answer's end. Both sides get the same token arrays
 request's own text; `history`: also outputs of earlier calls. cN: chains of at most N tokens; tN:
 trees of N nodes. Arctic runs at several settings, and the best for each shape counts. blend's
 chains end where a token's score is below a cost: of those in COSTS, the best that verifies no more
-tokens than Arctic's best counts (the lowest cost if none does). --write keeps the table of
+tokens than Arctic's best counts (the highest cost if none does). --write keeps the table of
 docs/benchmarks.md.
 
 Arctic is `arctic-inference` from the package index, built into its own environment by
