@@ -225,7 +225,7 @@ def _parse_question(where: FilePlace | str, number: int, body: dict[str, Any]) -
     try:
         return Question(name, category, turns)
     except UsageError as error:  # half a surrogate pair
-        raise InputError(f"{where}: {error}") from error
+        raise InputError(f"cannot read {where}: {error}") from error
 
 
 @dataclass(frozen=True)
