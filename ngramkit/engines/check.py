@@ -210,11 +210,15 @@ def check_engine(
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code) if model else None
     from ngramkit.engines.batch import BatchDrafter
 
-    vocabulary = tokenizer.record.vocabulary if tokenizer is not None else None
+    record = tokenizer.record if tokenizer is not None else None
     checked = replace(config, store=False, metrics=None)  # an engine may be running
     if isinstance(config.history, str) and existing_history(config) is None:
-        checked = replace(checked, history=True)  # the engine makes the folder
-    drafter = BatchDrafter.open(checked, vocabulary=vocabulary)
+        of_tenants = config.history_by is not None and Path(config.history).is_dir()
+        if not of_tenants:  # the engine makes the folder
+            checked = replace(checked, history=True)
+    drafter = BatchDrafter.open(
+        checked, vocabulary=record.vocabulary if record else None, tokenizer=record
+    )
     if tokenizer is not None:
         drafter.require_same_encoding(tokenizer.encode)
     artifacts = drafter.source.artifacts

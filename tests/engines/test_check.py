@@ -31,10 +31,13 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.engines import check, vllm_modes
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
+from ngramkit.engines.growing_history import tenant_folder
 from ngramkit.engines.options_file import read_options
 from ngramkit.engines.sglang_server_options import effects_of_sglang_options
 from ngramkit.engines.vllm_modes import V1_CLASS, why_not_v2_before_start
 from ngramkit.engines.vllm_server_options import config_in_options, effects_of_vllm_options
+from ngramkit.formats.history import History
+from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 ROOT = Path(__file__).parents[2]
 EXPERTS = ModelSize(dense=1e8, expert=1.5e7, experts=64, chosen=6)
@@ -132,6 +135,19 @@ def test_what_cannot_work_is_refused(built, tmp_path, monkeypatch):
     monkeypatch.delenv(CONFIG_VARIABLE)
     with pytest.raises(UsageError, match="configuration or a model"):
         ngramkit.check_engine("vllm")
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("store", [True, False])
+def test_a_history_of_tenants_is_opened_as_an_engine_does(own, store, tmp_path):
+    record = load_tokenizer("demo").record if own else TokenizerRecord.unknown(9)
+    History.at(tmp_path / "h" / tenant_folder(""), record).append(np.array([1, 2], np.int32), 0)
+    draft = {"history": str(tmp_path / "h"), "history_by": "key", "store": store}
+    if own:
+        assert ngramkit.check_engine("vllm", model="demo", draft=draft).prompt == check.PROMPT_TEXT
+    else:
+        with pytest.raises(ArtifactError, match="it was built for the tokenizer"):
+            ngramkit.check_engine("vllm", model="demo", draft=draft)
 
 
 def test_a_clock_is_for_the_engine_whose_passes_it_times(built):
