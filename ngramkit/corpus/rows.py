@@ -171,7 +171,7 @@ def look_ahead(
     columns, place, size = Columns(), "", 0
     for where, record in records:
         begun.append((where, record))
-        if isinstance(record, str) or is_conversation(record):
+        if reading.column is None and (isinstance(record, str) or is_conversation(record)):
             return begun, RowMaker("", join_turns=reading.join_turns)
         if isinstance(record, Mapping):
             columns.add(record)
@@ -199,9 +199,13 @@ def _read_any_record(
         raise record
     if is_null(record):
         return Row(("",))
-    if (maker is None or maker.column) and not isinstance(record, str | Mapping):
-        problem = f"{where} must be a text or an object, got {type(record).__name__}"
-        raise BadRecordError(problem, _how_to_mend(record))
+    is_text = reading.column is None and isinstance(record, str)
+    if (maker is None or maker.column) and not (is_text or isinstance(record, Mapping)):
+        wanted, hint = "a text or an object", _how_to_mend(record)
+        if reading.column is not None:
+            wanted, hint = "an object with columns", f"{hint} Or leave out column."
+        problem = f"{where} must be {wanted}, got {type(record).__name__}"
+        raise BadRecordError(problem, hint, option="column")
     if maker is None:
         columns = Columns()
         columns.add(record)

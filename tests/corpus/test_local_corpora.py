@@ -437,6 +437,16 @@ def test_a_missing_column(tmp_path):
     assert caught.value.hint == "Choose one of its columns: text, n."
 
 
+def test_a_column_of_texts_is_refused_and_one_among_records_costs_only_itself(tmp_path):
+    (tmp_path / "texts.json").write_text('["a", "b"]')
+    with pytest.raises(InputError, match=r"record 0 must be an object with columns, got str") as no:
+        texts(tmp_path / "texts.json", column="x")
+    assert "Or leave out column." in no.value.hint
+    lines = ['"not a record"', '{"x": "a", "y": "b"}', '{"x": "c", "y": "d"}']
+    (tmp_path / "lines.jsonl").write_text("\n".join(lines))
+    assert texts(tmp_path / "lines.jsonl", column="x", skip_bad=True) == ["a", "c"]
+
+
 def test_a_column_of_plain_text_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     for corpus in (tmp_path / "a.txt", tmp_path, f"file://{tmp_path}/a.txt", f"{tmp_path}/*.txt"):
