@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-from ngramkit.basics.errors import InputError, first_line, hub_errors
+from ngramkit.basics.errors import InputError, UsageError, first_line, hub_errors
 from ngramkit.basics.progress import SILENT, Reporter, show_downloads
 from ngramkit.corpus.agent_sessions.source import SessionSource
 from ngramkit.corpus.arrow_tables import table_rows
@@ -89,6 +89,7 @@ def hub_source(
         stack.enter_context(dataset_errors(repository))
         info = _dataset_info(repository, revision)
         if TRACES in (info.tags or ()) and reading.column is None:
+            _require_all_files(repository, config, split)
             return _session_files(repository, info, reading, id, reporter)
         stack.enter_context(_without_torch())
         try:
@@ -117,6 +118,15 @@ def _facts_of(repository: str, info: Any, **names: str | None) -> dict[str, str]
     licence = None if info.card_data is None else info.card_data.get("license")
     facts = {"dataset": repository, "revision": info.sha, **names, "dataset_license": licence}
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def _require_all_files(repository: str, config: str | None, split: str) -> None:
+    """Raise UsageError for a part of a dataset of sessions, whose files are all read."""
+    if config is not None or split != "train":
+        raise UsageError(
+            f"cannot choose {config or split!r:.80} of {repository}: all its sessions are read",
+            "Leave it out, or name files as hf://datasets/ID/...",
+        )
 
 
 def _session_files(

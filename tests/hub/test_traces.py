@@ -37,7 +37,7 @@ def test_a_dataset_of_traces(hub, shared, tmp_path):
     hub.add("dataset", "acme/converted", {"a.parquet": parquet(paths)}, ref="refs/convert/parquet")
     hub.add("dataset", "acme/nothing", ABOUT, card=TAGGED)
     demo = ["--model", "demo", "--json", "--out"]
-    *read, tables, replayed, wrong, none = shared(
+    *read, tables, replayed, wrong, none, split, config = shared(
         *(["history", "import", f"hf:acme/{name}", *demo, name]
           for name in ("traces", "tables", "converted")),
         ["tokenize", "--corpus", "hf:acme/traces", *demo, "tokens"],
@@ -45,6 +45,8 @@ def test_a_dataset_of_traces(hub, shared, tmp_path):
         ["replay", "--answers", "hf:acme/traces", "--drafter", "context", *demo[:-1]],
         ["history", "import", "hf:acme/nothing", *demo, "no"],
         ["tokenize", "--corpus", "hf:acme/nothing", *demo, "no"],
+        ["tokenize", "--corpus", "hf:acme/traces", "--split", "test", *demo, "no"],
+        ["tokenize", "--corpus", "hf:acme/traces:data", *demo, "no"],
     )  # fmt: skip
     *imported, lines = read
     local = ngramkit.history_import(paths, tmp_path / "local", model="demo")
@@ -65,6 +67,8 @@ def test_a_dataset_of_traces(hub, shared, tmp_path):
     commit = stores[0].manifest.corpus["revision"]
     assert "The source dataset's licence: mit." in card
     assert f"tokenize --corpus hf:acme/traces --revision {commit} --model demo" in card
+    assert (split.code, "cannot choose 'test' of acme/traces" in split.err) == (2, True)
+    assert (config.code, "cannot choose 'data' of acme/traces" in config.err) == (2, True)
     assert (wrong.code, none.code) == (3, 3)
     assert "acme/nothing" in wrong.err
     assert "acme/nothing" in none.err
