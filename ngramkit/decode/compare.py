@@ -278,17 +278,17 @@ def answer_by(name: str, model: LanguageModel) -> Callable[[Decoder, TokenArray]
 def plain_model(decoder: Decoder) -> LanguageModel | None:
     """Return the model with plain weights, if comparable and memory suffices."""
     model = decoder.model.model
-    if not _is_plain(decoder) or 2 * packed_bytes(model) > free_memory():
+    if not _is_greedy_without_stop(decoder) or 2 * packed_bytes(model) > free_memory():
         return None
     return replace(decoder.model, model=unpacked(model))
 
 
-def _is_plain(decoder: Decoder) -> bool:
+def _is_greedy_without_stop(decoder: Decoder) -> bool:
     return not (decoder.options.temperature > 0 or decoder.options.stop)
 
 
-def require_plain(decoder: Decoder) -> None:
-    if not _is_plain(decoder):
+def require_greedy_without_stop(decoder: Decoder) -> None:
+    if not _is_greedy_without_stop(decoder):
         raise UsageError(
             f"cannot compare {' and '.join(TRANSFORMERS_WAYS)} with temperature or stop",
             "Leave out temperature and stop, or these two.",
@@ -304,16 +304,16 @@ def _write_by_generate(
     threads: PassThreads | None = None,
 ) -> Decoded:
     """Write by `generate`; `catch_up` and `threads` are not timed."""
-    require_plain(decoder)
+    require_greedy_without_stop(decoder)
     model, request = decoder.model.model, decoder.request(prompt)
     most = len(prompt) + request.longest
     ids = torch.tensor(np.asarray(prompt, np.int64), device=model.device)[None]
     starts: list[int] = []  # tokens before each pass
-    clock, others = Clock(), False
+    clock, in_other_run = Clock(), False
 
     def before(_model: Any, _args: Any, inputs: dict[str, Any]) -> None:
-        nonlocal others
-        if others:  # a pass of another side, over the same model
+        nonlocal in_other_run
+        if in_other_run:  # a pass of another side, over the same model
             return
         cache = inputs.get("past_key_values")
         starts.append(0 if cache is None else int(cache.get_seq_length()))
@@ -321,13 +321,13 @@ def _write_by_generate(
         if threads is not None:
             threads.adapt(passing if len(starts) > 2 else 0.0)
         if catch_up is not None and starts[-1]:
-            others = True
+            in_other_run = True
             catch_up(starts[-1] + 1 - len(prompt))
-            others = False
+            in_other_run = False
         clock.resume()
 
     def after(*_: Any) -> None:
-        if len(starts) == 1 and not others:
+        if len(starts) == 1 and not in_other_run:
             clock.lap("prefill")
 
     hooks = (

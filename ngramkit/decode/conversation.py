@@ -151,7 +151,7 @@ class Conversation:
             prompt, self.model.name, self.model.context,
             what="the conversation", hint="Begin another one.",
         )  # fmt: skip
-        decoder = self._decoder.numbered(self._turns)
+        decoder = self._decoder.with_seed_offset(self._turns)
         self._turns += 1
         if self._drafter is None:
             from ngramkit.decode.compare import warm_up

@@ -79,8 +79,8 @@ class Decoder:
             return None
         return self.budget if self.costs is None else "auto"
 
-    def numbered(self, number: int) -> Decoder:
-        seed = (self.options.seed + number) & MAX_SEED
+    def with_seed_offset(self, offset: int) -> Decoder:
+        seed = (self.options.seed + offset) & MAX_SEED
         return replace(self, options=replace(self.options, seed=seed))
 
     def undrafted(self) -> Decoder:

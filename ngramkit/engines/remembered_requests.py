@@ -11,7 +11,7 @@ from ngramkit.engines.request_parameters import forbids_remembering
 MAX_WATCHED_REQUESTS = 4096  # maximum requests that are watched
 
 
-class Departures:
+class EndedRequests:
     """The ends of requests that an engine shows only while they run.
 
     Requests with the `attribute` say whether they ended. Others that no longer run were aborted or

@@ -32,7 +32,7 @@ from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig, config_for
 from ngramkit.engines.growing_history import Finished, config_of_later_replica
 from ngramkit.engines.metrics import EngineCounters
-from ngramkit.engines.remembered_requests import Departures, joined_history
+from ngramkit.engines.remembered_requests import EndedRequests, joined_history
 from ngramkit.engines.request_parameters import forbids_drafts, tenant_of_request
 from ngramkit.engines.request_texts import (
     MAX_RUNNING_TEXT_TOKENS,
@@ -68,7 +68,7 @@ class NgramCorpus:
             writes=server.first,
         )
         self.history, self.statistics = self._batch.history, self._batch.statistics
-        self._departures = Departures(
+        self._ended_requests = EndedRequests(
             self._batch, "finished_reason", lambda request: request.finished_reason is not None
         )
         self._tenants = config.history_by
@@ -110,7 +110,7 @@ class NgramCorpus:
                     templates=_templates(request) or None,
                     tenant=self._tenant(request) or "",
                 )
-        for name, request in self._departures.ended(self._requests):
+        for name, request in self._ended_requests.ended(self._requests):
             parameters = _custom_params(request)
             joins = joined_history(
                 self._tenant(request),

@@ -23,7 +23,7 @@ from ngramkit.budget.pass_times import pass_times
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig, config_for
 from ngramkit.engines.growing_history import Finished
-from ngramkit.engines.remembered_requests import Departures, joined_history
+from ngramkit.engines.remembered_requests import EndedRequests, joined_history
 from ngramkit.engines.request_parameters import tenant_of_request
 from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
@@ -103,7 +103,7 @@ def _class_over(base: type[Any]) -> type[Any]:
             )
             self._batch.require_same_encoding(own)
             self.history, self.statistics = self._batch.history, self._batch.statistics
-            self._departures = Departures(
+            self._ended_requests = EndedRequests(
                 self._batch, COMPLETE, lambda each: _was_cancelled(each) or getattr(each, COMPLETE)
             )
             self._tenants = config.history_by
@@ -134,7 +134,7 @@ def _class_over(base: type[Any]) -> type[Any]:
 
         def _remember(self, requests: Sequence[Any]) -> None:
             running = {f"{request.request_id:020}": request for request in requests}
-            for name, request in self._departures.ended(running):
+            for name, request in self._ended_requests.ended(running):
                 aborted = _was_cancelled(request)
                 joins = joined_history(self._tenant(request), {}, aborted=aborted)
                 if joins is not None:

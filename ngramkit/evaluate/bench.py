@@ -253,10 +253,10 @@ def _choose_drafters(
 def _transformers_ways(ways: Sequence[str], decoder: Decoder) -> list[Contestant]:
     if not ways:
         return []
-    from ngramkit.decode.compare import answer_by, require_plain
+    from ngramkit.decode.compare import answer_by, require_greedy_without_stop
     from ngramkit.decode.packed_weights import unpacked
 
-    require_plain(decoder)
+    require_greedy_without_stop(decoder)
     model = replace(decoder.model, model=unpacked(decoder.model.model))
     return [Contestant(name, answer=answer_by(name, model)) for name in ways]
 

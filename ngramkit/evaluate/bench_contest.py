@@ -121,7 +121,7 @@ class Bench:
     ) -> QuestionRun:
         turns: list[TurnRun] = []
         load = round(os.getloadavg()[0], 2)
-        decoder = contestant.decoder_of(self.decoder.numbered(index))
+        decoder = contestant.decoder_of(self.decoder.with_seed_offset(index))
         for prompt in self.conversation(question, turns):
             if contestant.answer is None:
                 decoded = decoder.decode(decoder.request(prompt), drafter)

@@ -225,7 +225,8 @@ def near_ties(bench: Bench, runs: Runs, result: BenchResult) -> list[str]:
         if name not in result.differing:
             continue
         base, own = runs.found[BASELINE_DRAFTER, name], runs.found[result.drafter, name]
-        prompts, decoder = bench.conversation(question, base.turns), bench.decoder.numbered(index)
+        prompts = bench.conversation(question, base.turns)
+        decoder = bench.decoder.with_seed_offset(index)
         for prompt, ours, theirs in zip(prompts, own.turns, base.turns, strict=False):
             if ours.token_ids != theirs.token_ids:
                 one, other = (np.array(turn.token_ids, np.int32) for turn in (ours, theirs))

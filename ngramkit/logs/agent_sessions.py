@@ -89,7 +89,7 @@ class _Reader:
     ) -> Iterator[LoggedRequest | str]:
         try:
             for answer in answers:
-                if self._copies.holds(answer):
+                if self._copies.holds_or_adds(answer):
                     yield COPIED_ANSWER
                     continue
                 if not len(answer.before):

@@ -99,7 +99,7 @@ def test_a_servers_id_makes_no_copy_of_another_text():
     copies, nothing = Copies(), MessagePrefix([], 0)
     for text, held in (("one", False), ("one", True), ("two", False), ("one", True)):
         copies.begin()
-        assert copies.holds(Answer(nothing, text, "prose", id="chatcmpl-0")) is held
+        assert copies.holds_or_adds(Answer(nothing, text, "prose", id="chatcmpl-0")) is held
 
 
 def test_what_was_recorded_in_part_is_counted(claude):

@@ -63,7 +63,7 @@ class _SessionRows:
         for answer in answers:
             said = answer.before[-1].content if len(answer.before) else ""
             texts = [said, answer.text] if said and said != self._said else [answer.text]
-            copied, self._said = self._copies.holds(answer), said
+            copied, self._said = self._copies.holds_or_adds(answer), said
             if copied:
                 continue
             if not self._options.join_turns:

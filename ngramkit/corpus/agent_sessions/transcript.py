@@ -59,7 +59,7 @@ class Copies:
         """Begin a file."""
         self._at_beginning = True
 
-    def holds(self, answer: Answer) -> bool:
+    def holds_or_adds(self, answer: Answer) -> bool:
         """Return whether an earlier file holds the answer, and remember it.
 
         Without the server's ids, equal answers are copies only at the beginning of a file.
