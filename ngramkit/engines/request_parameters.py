@@ -69,19 +69,19 @@ def tenant_of_request(by: str | None, parameters: Mapping[str, Any], **values: A
     `by`: as `history_by`; "key" takes the request's own `parameters`, others one of `values`.
     Returns None for values of other types and long ones: such requests are not remembered.
 
-    >>> said = ("acme", None, False, True, [])
-    >>> [tenant_of_request("key", {"ngramkit_history": each}) for each in said]
+    >>> values = ("acme", None, False, True, [])
+    >>> [tenant_of_request("key", {"ngramkit_history": each}) for each in values]
     ['acme', '', '', None, None]
     >>> tenant_of_request("lora", {}, lora=7), tenant_of_request(None, {}, lora=7)
     ('7', '')
     """
-    said = parameters.get(HISTORY_KEY) if by == "key" else values[by] if by else None
-    if said is None or (by == "key" and is_off(said)):
+    value = parameters.get(HISTORY_KEY) if by == "key" else values[by] if by else None
+    if value is None or (by == "key" and is_off(value)):
         return ""
-    if type(said) not in (str, int, float):
+    if type(value) not in (str, int, float):
         return None
     # Python refuses to print very long integers.
-    if isinstance(said, int) and said.bit_length() > LONGEST_TENANT:
+    if isinstance(value, int) and value.bit_length() > LONGEST_TENANT:
         return None
-    key = str(said)
+    key = str(value)
     return key if len(key) <= LONGEST_TENANT else None

@@ -102,8 +102,8 @@ class Proposer:
         ]
         rows = [token_ids_cpu[i, :size] for i, size in enumerate(sizes)]
         asked = [Asked(size - new) for size, new in zip(sizes, written, strict=True)]
-        told = list(self._states.items()) if len(self._states) == count else []
-        for i, (name, state) in enumerate(told):
+        states = list(self._states.items()) if len(self._states) == count else []
+        for i, (name, state) in enumerate(states):
             if forbids_drafts(_extra_args(state)):
                 lengths[i] = 0
             asked[i] = Asked(asked[i].prompt, self._tenant(state) or "", self._texts.get(name))
