@@ -57,10 +57,10 @@ def write(text: str, end: str = "\n") -> None:
 
 def ask() -> str:
     """Read a line from the terminal; a redirected stdout does not get the prompt."""
-    if sys.stdout is not None and sys.stdout.isatty():
-        return input(ASK)
-    print(ASK, end="", file=sys.stderr, flush=True)
-    return input()
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    if not on_terminal:
+        print(ASK, end="", file=sys.stderr, flush=True)
+    return input(ASK if on_terminal else "")
 
 
 def require_stdout() -> None:

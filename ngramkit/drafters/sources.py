@@ -47,9 +47,14 @@ class PastUse:
             object.__setattr__(self, "path", local_folder("history", self.path))
 
     def require_usable(self, tokenizer: TokenizerRecord) -> None:
-        """Raise as `history` for an existing folder, before anything is created."""
+        """Raise as `history` for an existing folder, before anything is created.
+
+        Raises OSError if requests cannot be added: an answer would be lost for it.
+        """
         if self.path is not None and os.path.lexists(self.path):
-            self.history(tokenizer)
+            history = self.history(tokenizer)
+            if history is not None and self.store and not self.recorded:
+                history.log.open_file("r+b").close()
 
     def history(self, tokenizer: TokenizerRecord) -> History | None:
         """Open the history, or create one unless it would stay empty.

@@ -73,8 +73,9 @@ KNOWN = {
         "ngramkit/evaluate/bench_report.py": ["jinja2.Environment"],  # the package's own template
     },
     "asking": {  # prompts, and whether to delete; never for consent to run code
-        "cli/ngramkit_cli/output.py": ["input", "sys.stdin.isatty"],
-        "cli/ngramkit_cli/decode_cmd.py": ["input", "sys.stdin.isatty"],
+        "cli/ngramkit_cli/output.py": ["sys.stdin.isatty"],  # asks by streams.py, as does decode
+        "cli/ngramkit_cli/decode_cmd.py": ["sys.stdin.buffer.readline", "sys.stdin.isatty"],
+        "cli/ngramkit_cli/streams.py": ["input"],
         "cli/ngramkit_cli/prompt.py": ["sys.stdin.buffer.read", "sys.stdin.isatty"],
     },
     "loading": {  # all but the last say trust_remote_code
