@@ -271,7 +271,16 @@ class BatchDrafter:
         facts = [asked[i] if asked else NOTHING_ASKED for i in wanted]
         names = [fact.name for fact in facts]
         sessions = self.sessions.find(contexts, [fact.tenant for fact in facts], names)
-        begun = _beginning_requests(sessions, contexts, facts, self._skipped)
+        prompts = [
+            _prompt_length(session, row, fact, self._skipped)
+            for session, row, fact in zip(sessions, contexts, facts, strict=True)
+        ]
+        # An agent's next turn begins in an existing session. Each skipped pass wrote a token.
+        begun = {
+            session: prompt
+            for session, prompt in zip(sessions, prompts, strict=True)
+            if session.kept < max(session.size, prompt - self._skipped, 1)
+        }
         if self.history is not None:
             if follows:
                 self._remember_and_begin(self.history, begun)
@@ -283,9 +292,11 @@ class BatchDrafter:
         written = self._new_tokens_of(sessions, contexts)
         lag = len(wanted) // ROWS_PER_VERSION
         jobs = [
-            self._learn_and_plan_draft(session, row, new, sizes[i], lag, begun.get(session), fact)
-            for session, row, new, i, fact in zip(
-                sessions, contexts, written, wanted, facts, strict=True
+            self._learn_and_plan_draft(
+                session, len(row), new, sizes[i], lag, prompt, fact, begins=session in begun
+            )
+            for session, row, new, i, prompt, fact in zip(
+                sessions, contexts, written, wanted, prompts, facts, strict=True
             )
         ]
         self._drafting = sum(job.size > 0 for job in jobs)
@@ -333,25 +344,24 @@ class BatchDrafter:
     def _learn_and_plan_draft(
         self,
         session: Session,
-        row: TokenArray,
+        total: int,
         written: TokenArray,
         size: int,
         lag: int,
-        prompt: int | None,
+        prompt: int,
         asked: Asked,
+        *,
+        begins: bool,
     ) -> Job:
-        """Learn from a row's last draft, and return its next job.
+        """Learn from the last draft of a row of `total` tokens, and return its next job.
 
-        Past requests may be `lag` to 2 `lag` versions old.
+        Past requests may be `lag` to 2 `lag` versions old. `begins`: a request with this prompt.
         """
         session.outcome = None
         workspace = self._workspaces[0]
         given: Given = asked.references if len(asked.references) else NO_REFERENCES
-        refers = given is not session.references or (prompt is not None and len(given) > 0)
-        begins = prompt is not None or refers
-        answer = len(row)
-        if refers:
-            answer = min(_prompt_length(session, row, asked, self._skipped), len(row))
+        refers = given is not session.references or (begins and len(given) > 0)
+        answer = min(prompt, total) if refers else total
         if session.request is None:
             past = self.source.past if self.history is None else self.history.past(session.tenant)
             session.request = workspace.request(written[:answer], past)
@@ -363,9 +373,9 @@ class BatchDrafter:
             accepted = len(session.draft.accepted_nodes(written.tolist()))
             session.outcome = session.draft, accepted
             self._judge_draft(session, session.draft, accepted)
-        if begins:
+        if begins or refers:
             session.pause = Pause(self.budget.account.credit)
-        if prompt is not None:
+        if begins:
             written = session.request.begin(workspace, prompt, written)
         if refers:
             written = _refer_before_answer(session.request, workspace, given, answer, written)
@@ -453,21 +463,6 @@ class _Pool:
             self._pool = ThreadPoolExecutor(self._threads, "ngramkit")
             self._process = os.getpid()
         return self._pool.submit(draw)
-
-
-def _beginning_requests(
-    sessions: Sequence[Session], rows: Sequence[TokenArray], asked: Sequence[Asked], skipped: int
-) -> dict[Session, int]:
-    """Return the sessions that begin a request, and the lengths of their prompts.
-
-    An agent's next turn begins one in an existing session. Each `skipped` pass wrote a token.
-    """
-    begun = {}
-    for session, row, fact in zip(sessions, rows, asked, strict=True):
-        prompt = _prompt_length(session, row, fact, skipped)
-        if session.kept < max(session.size, prompt - skipped, 1):
-            begun[session] = prompt
-    return begun
 
 
 def _prompt_length(session: Session, row: TokenArray, asked: Asked, skipped: int) -> int:
