@@ -205,7 +205,7 @@ def import_(
         )
     if origin != "llama.cpp":
         _refuse_options("origin", origin, {"order": order})
-    file = Path(file)
+    file = expand_home(file)
     if not os.path.lexists(file):
         raise InputError(f"cannot read {file}: there is no such file", "Check the path.")
     path = out if out is not None else ARTIFACTS / f"{file.stem}-{IMPORT_KINDS[origin]}"

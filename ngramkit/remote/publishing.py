@@ -109,9 +109,10 @@ def build_at(
             remove_entries(entries_with_our_names(done))
         if work.exists() and not any(work.glob("*.safetensors")):  # as 0.2.0 left it after a kill
             remove_entries(entries_with_our_names(work))
-        remote, folder = None if work.exists() else _manifest_to_replace(place), None
-        if remote is not None and remote[1].build in map(build_id, build.plans):
-            folder = _stage_unless_damaged(place, remote[1], force, reporter)
+        folder = None
+        remote = None if work.exists() else _manifest_to_replace(place)
+        if remote is not None and remote.build in map(build_id, build.plans):
+            folder = _stage_unless_damaged(place, remote, force, reporter)
         elif remote is not None and not force:
             raise exists_error(place)
         if folder is None:
@@ -124,13 +125,14 @@ def build_at(
     return cast("Made", opened)
 
 
-def _manifest_to_replace(place: UrlFolder) -> tuple[bytes, Manifest] | None:
+def _manifest_to_replace(place: UrlFolder) -> Manifest | None:
     try:
-        return find_remote_manifest(place)
+        found = find_remote_manifest(place)
     except ArtifactError as error:  # as for a folder
         raise output_refusal(
             f"cannot replace {place}: ngramkit did not write it ({error})"
         ) from error
+    return None if found is None else found[1]
 
 
 def _stage_unless_damaged(
@@ -167,7 +169,7 @@ def _publish_artifact(place: UrlFolder, made: Artifact, force: bool, reporter: R
     """Upload missing files, then the manifest; another artifact's manifest is deleted first."""
     manifest, work = made.manifest, made.path
     remote = _manifest_to_replace(place)
-    other = remote is not None and remote[1] != manifest
+    other = remote is not None and remote != manifest
     if other and not force:
         raise exists_error(place)
     uploads, contents = _Uploads(work.with_name(UPLOADS_FILE), manifest), place.contents()
@@ -193,7 +195,7 @@ def _publish_artifact(place: UrlFolder, made: Artifact, force: bool, reporter: R
     place.put(work / MANIFEST_FILE, MANIFEST_FILE)
     _require_no_other_writer(place, manifest, uploads)
     if remote is not None:
-        for name in remote[1].files.keys() - manifest.files.keys():
+        for name in remote.files.keys() - manifest.files.keys():
             place.remove(name)
 
 

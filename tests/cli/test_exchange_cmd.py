@@ -91,9 +91,10 @@ def test_an_artifact_of_a_wrong_kind_is_a_usage_error(parts, tmp_path, command):
 
 
 @pytest.mark.parametrize(("origin", "kind"), [("rest-idx", "datastore"), ("llama.cpp", "frozen")])
-def test_what_was_exported_comes_back(parts, tmp_path, origin, kind):
+def test_what_was_exported_comes_back(parts, tmp_path, monkeypatch, origin, kind):
+    monkeypatch.setenv("HOME", str(tmp_path))
     run_here(["export", str(parts / "data2"), "--to", origin, "--out", "mine.file"])
-    done = run_here(["import", "mine.file", "--from", origin, "--json"])
+    done = run_here(["import", "~/mine.file", "--from", origin, "--json"])
     assert done.code == 0, done.err
     assert done.json["artifact"] == f"artifacts/mine-{kind}"
     assert list(verify_artifact(tmp_path / "artifacts" / f"mine-{kind}"))
