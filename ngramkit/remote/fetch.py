@@ -19,6 +19,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import MANIFEST_FILE, Manifest, read_manifest
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE, short_name
+from ngramkit.formats.replacing import PRIVATE
 from ngramkit.formats.safetensors import WrongFileError
 from ngramkit.remote.urls import as_path, as_url, url_label
 
@@ -157,6 +158,9 @@ def fetch_from_hub(name: HubName, *, reporter: Reporter = SILENT) -> Path:
             f"{name.repository} is a history, which must be copied to a folder of your own",
             f"Run: ngramkit pull {name}",
         )
+    if manifest.private:  # the repository's folder: other users may read the cache
+        with suppress(OSError):
+            folder.parents[1].chmod(PRIVATE)
     with hub_errors(name.repository):
         _download_listed(name.repository, folder.name, manifest, reporter)
         _open_or_delete_wrong_file(name.repository, folder, reporter)

@@ -108,6 +108,7 @@ def test_a_push_needs_a_word_and_pull_keeps_the_mark(hub, shared, private, tmp_p
     assert pulled.code == 0, pulled.err
     assert ngramkit.open_artifact(tmp_path / "back").manifest.private
     assert mode(tmp_path / "back") == 0o700
+    assert mode(tmp_path / "home/hub/datasets--acme--our-notes") == 0o700  # the Hub's cache
 
 
 def test_public_is_a_second_word(hub, shared, private):
