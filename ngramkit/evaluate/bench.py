@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ngramkit.basics.arguments import check_types
 from ngramkit.basics.errors import UsageError
-from ngramkit.basics.machine import OtherPrograms, busy_note, require_package
+from ngramkit.basics.machine import busy_note, require_package
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.terminal_text import counted
@@ -182,15 +182,13 @@ def bench(
         runs = Runs(folder, plan, force=force)
         if runs.found:
             reporter.note(f"resuming: {counted(runs.answers, 'answer')} in {folder} already")
-        others = OtherPrograms()
         try:
             contest.run(runs, reporter)
         except KeyboardInterrupt:
             kept = counted(runs.answers, "answer")
             reporter.note(f"{kept} in {folder}; the same command resumes there")
             raise
-        used = others.cores
-        if note := busy_note(used):
+        if note := busy_note(runs.others):
             reporter.note(note)
         words = {"model": prepared.name, "drafters": listed or labels, "baseline": baseline}
         made_by = provenance_of(
@@ -201,9 +199,7 @@ def bench(
             seeds={"sampling": options.sampling.seed},
             device=device_facts(contest.model.model),
         )  # fmt: skip
-        return write_results(
-            contest, runs, plan, folder, made_by, reporter, missing, used, baseline
-        )
+        return write_results(contest, runs, plan, folder, made_by, reporter, missing, baseline)
 
 
 def _asked_contestants(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngramkit.basics.errors import InputError
+from ngramkit.basics.machine import OtherPrograms
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.corpus.chat import Template
 from ngramkit.decode.pending import PendingModel
@@ -120,7 +121,7 @@ class Bench:
         self, contestant: Contestant, drafter: Drafter, index: int, question: Question
     ) -> QuestionRun:
         turns: list[TurnRun] = []
-        load = round(os.getloadavg()[0], 2)
+        load, others = round(os.getloadavg()[0], 2), OtherPrograms()
         decoder = contestant.decoder_of(self.decoder.with_seed_offset(index))
         for prompt in self.conversation(question, turns):
             if contestant.answer is None:
@@ -130,7 +131,9 @@ class Bench:
             if decoded.ended_by == "interrupt":
                 raise KeyboardInterrupt
             turns.append(self.turn_run(decoded))
-        return QuestionRun(contestant.name, question.id, question.category, turns, load)
+        return QuestionRun(
+            contestant.name, question.id, question.category, turns, load, others.cores
+        )
 
     def conversation(self, question: Question, turns: list[TurnRun]) -> Iterator[TokenArray]:
         return prompts_of_conversation(self.model, self.template, question, turns)

@@ -52,6 +52,7 @@ class QuestionRun:
     category: str
     turns: list[TurnRun]
     load: float = 0.0  # 1-minute load average of the machine at the start
+    others: float | None = None  # cores that other programs used; None in runs of earlier versions
 
     @property
     def key(self) -> Key:
@@ -183,6 +184,13 @@ class Runs:
     @property
     def answers(self) -> int:
         return sum(len(run.turns) for run in self.found.values())
+
+    @property
+    def others(self) -> float | None:
+        """The cores that other programs used on average; None if unknown."""
+        known = [(run.others, run.seconds) for run in self.found.values() if run.others is not None]
+        seconds = sum(each for _, each in known)
+        return sum(others * each for others, each in known) / seconds if seconds else None
 
     def answered(self, drafter: str, question: int | str) -> QuestionRun | None:
         return self.found.get((drafter, str(question)))

@@ -185,10 +185,9 @@ def write_results(
     provenance: Provenance,
     reporter: Reporter = SILENT,
     missing: Mapping[str, str] = MappingProxyType({}),
-    others: float | None = None,
     baseline: str | None = None,
 ) -> BenchResults:
-    """Write all files into `folder`; `others`: cores used by other programs."""
+    """Write all files into `folder`."""
     tokenizer = bench.model.tokenizer
     results = summarize(
         runs,
@@ -198,8 +197,8 @@ def write_results(
     )
     for result in results[1:]:
         result.drop_speedups_if_texts_differ(near_ties(bench, runs, result))
-    if others is not None:
-        provenance.machine["other programs"] = f"{others:.1f} cores on average"
+    if runs.others is not None:
+        provenance.machine["other programs"] = f"{runs.others:.1f} cores on average"
     shared = runs.shared_by([result.drafter for result in results])
     answered = [run for own in shared.values() for run in own]
     curves = by_budget(bench, runs, reporter)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from ngramkit.drafters.create import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.sources import Sources
 from ngramkit.drafters.ssd import Ssd
+from ngramkit.evaluate import bench_contest
 from ngramkit.evaluate.bench_contest import Bench, Contestant, plan_of
 from ngramkit.evaluate.bench_figures import summarize
 from ngramkit.evaluate.bench_runs import BASELINE_DRAFTER, RUNS_FILE, Runs, TurnRun, plan_difference
@@ -177,6 +179,15 @@ def test_an_interrupted_benchmark_goes_on(contest, whole, folder, monkeypatch, e
     assert Runs(folder, {"x": [1]}).found == runs.found
     monkeypatch.setattr(Decoder, "decode", None)
     contest.run(Runs(folder, {"x": [1]}))  # nothing is left to do
+
+
+def test_a_benchmark_that_goes_on_knows_that_the_machine_was_busy(contest, folder, monkeypatch):
+    monkeypatch.setattr(bench_contest, "OtherPrograms", lambda: SimpleNamespace(cores=1.5))
+    contest.run(Runs(folder, {}))
+    assert Runs(folder, {}).others == pytest.approx(1.5)
+    lines = (folder / RUNS_FILE).read_text().replace(', "others": 1.5}', "}")
+    (folder / RUNS_FILE).write_text(lines)  # as earlier versions wrote it
+    assert Runs(folder, {}).others is None
 
 
 def test_other_plans_and_damaged_runs_are_refused(folder):
