@@ -353,26 +353,16 @@ class BatchDrafter:
         *,
         begins: bool,
     ) -> Job:
-        """Learn from the last draft of a row of `total` tokens, and return its next job.
+        """Let a row's request learn its new tokens, and return its next job.
 
-        Past requests may be `lag` to 2 `lag` versions old. `begins`: a request with this prompt.
+        The row has `total` tokens. Past requests may be `lag` to 2 `lag` versions old. `begins`: a
+        request with this prompt.
         """
-        session.outcome = None
         workspace = self._workspaces[0]
         given: Given = asked.references if len(asked.references) else NO_REFERENCES
         refers = given is not session.references or (begins and len(given) > 0)
         answer = min(prompt, total) if refers else total
-        if session.request is None:
-            past = self.source.past if self.history is None else self.history.past(session.tenant)
-            session.request = workspace.request(written[:answer], past)
-            written = written[answer:]
-        elif session.kept < session.request.size:
-            session.request.rewind(workspace, session.kept)
-            session.draft = None
-        elif session.draft and 0 < len(written) <= len(session.draft) + 1:  # else not verified
-            accepted = len(session.draft.accepted_nodes(written.tolist()))
-            session.outcome = session.draft, accepted
-            self._judge_draft(session, session.draft, accepted)
+        written = self._open_or_follow(session, written, answer)
         if begins or refers:
             session.pause = Pause(self.budget.account.credit)
         if begins:
@@ -384,6 +374,26 @@ class BatchDrafter:
         lag += session.number % max(lag, 1)  # so that not all catch up in one step
         evidence = asked.evidence if len(written) else None
         return Job(session.request, written, size if session.drafting else 0, lag, evidence)
+
+    def _open_or_follow(self, session: Session, written: TokenArray, answer: int) -> TokenArray:
+        """Open a session's request with the tokens before `answer`, or judge its last draft.
+
+        Returns the tokens of `written` that the request lacks.
+        """
+        session.outcome = None
+        workspace = self._workspaces[0]
+        if session.request is None:
+            past = self.source.past if self.history is None else self.history.past(session.tenant)
+            session.request = workspace.request(written[:answer], past)
+            return written[answer:]
+        if session.kept < session.request.size:
+            session.request.rewind(workspace, session.kept)
+            session.draft = None
+        elif session.draft and 0 < len(written) <= len(session.draft) + 1:  # else not verified
+            accepted = len(session.draft.accepted_nodes(written.tolist()))
+            session.outcome = session.draft, accepted
+            self._judge_draft(session, session.draft, accepted)
+        return written
 
     def _judge_draft(self, session: Session, draft: DraftTree, accepted: int) -> None:
         """Count what a draft gained and cost; the request's drafts may pause."""
