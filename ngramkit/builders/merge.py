@@ -107,7 +107,7 @@ def merge(
             }
             writer.commit(
                 parts[0].tokenizer,
-                parameters={**parameters, "merged": len(parts)},
+                parameters={**parameters, **_eos_of(parts), "merged": len(parts)},
                 corpus=_merged_corpus(parts),
                 counts={**sums, **counts},
             )
@@ -260,9 +260,14 @@ def _merge_frozen_tables(
     pieces = (read_piece(stages.writer.partial / task.file) for task in added)
     arrays = table_arrays(whole_table(pieces, wanted), first.tokenizer.vocabulary)
     stages.writer.write(TABLE, arrays)
-    limits = {"leaders": wanted.leaders, "followers": wanted.followers}
-    counts = {name: len(arrays[name]) for name in limits}
-    return {**first.manifest.parameters, **limits}, counts
+    counts = {name: len(arrays[name]) for name in ("leaders", "followers")}
+    return wanted._asdict(), counts
+
+
+def _eos_of(parts: Sequence[Artifact]) -> dict[str, Any]:
+    """Return what the manifest records if no part was tokenised with an end of document."""
+    with_eos = any(part.manifest.parameters.get("eos", True) for part in parts)
+    return {} if with_eos else {"eos": False}
 
 
 def _limit(table: FrozenTable, name: str) -> int:

@@ -13,6 +13,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import merge
 from ngramkit.builders.prune_by_worth import prune_artifact
+from ngramkit.builders.tokens import tokenize
 from ngramkit.formats.artifact import verify_checksums_and_values
 
 draw = np.random.default_rng(0)
@@ -129,3 +130,15 @@ def test_progress_counts_no_tokens_where_shards_are_copied(tmp_path, token_store
     parts = [build_datastore(token_store(c, 6), tmp_path / str(i)) for i, c in enumerate(CORPORA)]
     merge(parts, tmp_path / "c", reporter=Listening())
     assert [{"shards": n} for n in (1, 2, 3)] == [counts for counts in said if counts][:3]
+
+
+@pytest.mark.parametrize("build", [build_datastore, build_frozen])
+def test_a_merge_records_that_no_part_has_ends_of_documents(tmp_path, build):
+    made = []
+    for number, eos in enumerate((False, False, True)):
+        (tmp_path / f"{number}.txt").write_text(f"text {number} of some words")
+        tokens = tokenize(tmp_path / f"{number}.txt", "demo", tmp_path / f"t{number}", eos=eos)
+        made.append(build(tokens, tmp_path / f"a{number}"))
+    alike = merge(made[:2], tmp_path / "alike").manifest.parameters
+    mixed = merge(made[1:], tmp_path / "mixed").manifest.parameters
+    assert alike["eos"] is False and "eos" not in mixed
