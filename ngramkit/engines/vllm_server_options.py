@@ -244,10 +244,13 @@ def _parse_options(read: GivenOptions) -> argparse.Namespace:
     parser.add_argument("--api-server-count", "-asc", type=int)
     parser.add_argument("--distributed-executor-backend")
     given, others = parser.parse_known_args(_with_dashes(read.words))
-    for name, *_ in OBJECTS:
-        if dotted := [word for word in others if word.startswith(f"{name}.")]:
-            got = visible(dotted[0], 60)
-            raise UsageError(f"{name.strip('-')} must be an object, got {got}", option="options")
+    for names in OBJECTS:
+        if dotted := [word for word in others if word.startswith(tuple(f"{n}." for n in names))]:
+            raise UsageError(
+                f"cannot read {visible(dotted[0], 60)}: it is one key of an object",
+                f"Give {names[0].strip('-')} as JSON, with all its keys.",
+                option="options",
+            )
     return given
 
 
