@@ -238,6 +238,8 @@ def test_a_drafter_over_other_artifacts_is_another_one(model, tmp_path):
         for again in (False, True):
             added = record(model, "rest", tmp_path / "out", datastores=[tmp_path / name])
             assert added.answers == 3 * (not again)
+    moved = (tmp_path / "other").rename(tmp_path / "moved")
+    assert record(model, "rest", tmp_path / "out", datastores=[moved]).answers == 0
 
 
 def test_drafts_from_a_history_are_for_the_owner_only(model, tmp_path):
