@@ -141,4 +141,5 @@ def test_a_merge_records_that_no_part_has_ends_of_documents(tmp_path, build):
         made.append(build(tokens, tmp_path / f"a{number}"))
     alike = merge(made[:2], tmp_path / "alike").manifest.parameters
     mixed = merge(made[1:], tmp_path / "mixed").manifest.parameters
-    assert alike["eos"] is False and "eos" not in mixed
+    assert alike["eos"] is False
+    assert "eos" not in mixed
