@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -166,19 +166,30 @@ def _glob_files(path: Path, left_out: Counter[str]) -> Iterator[Path]:
 
     searched = {root.joinpath(*parts[:fixed])}  # pathlib is silent about those that it cannot read
     for end in range(fixed + 1, len(parts)):
-        searched.update(filter(Path.is_dir, root.glob(str(Path(*parts[:end])))))
-    for folder in searched:
-        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
-            left_out[UNREADABLE] += not is_left_out(folder)
+        searched.update(root.glob(str(Path(*parts[:end]))))
+    unreadable = {
+        path
+        for path in searched
+        if _shows(Path.is_dir, path) and not os.access(path, os.R_OK | os.X_OK)
+    }
+    left_out[UNREADABLE] += sum(not is_left_out(folder) for folder in unreadable)
     for match in root.glob(str(Path(*parts))):
-        if match.is_dir():
+        if _shows(Path.is_dir, match):
             continue
         if is_left_out(match):
             left_out[HIDDEN] += 1
-        elif match.is_file():
+        elif _shows(Path.is_file, match):
             yield match
-        else:
+        elif match.parent not in unreadable:
             left_out[LINKS if match.is_symlink() else SPECIAL] += 1
+
+
+def _shows(test: Callable[[Path], bool], path: Path) -> bool:
+    """Return a test's result; False in a folder that can be listed but not entered."""
+    try:
+        return test(path)
+    except PermissionError:
+        return False
 
 
 def _readable_files_in(folder: Path, left_out: Counter[str]) -> list[Path]:

@@ -223,6 +223,27 @@ def test_folders_that_cannot_be_read_are_counted(tmp_path, monkeypatch):
     assert texts(f"{tmp_path}/*.txt", reporter=Notes()) == ["a"]
 
 
+def test_a_glob_skips_files_of_a_folder_that_can_be_listed_but_not_entered(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.txt").write_text(name)
+    stat, access = os.stat, os.access
+
+    def refusing(path, **how):
+        if Path(path).parent == tmp_path / "b":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **how)
+
+    monkeypatch.setattr(os, "stat", refusing)
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: path != tmp_path / "b" and access(path, mode)
+    )
+    for glob in ("*/x.txt", "*/*.txt", "**/*.txt"):
+        notes = Notes()
+        assert texts(f"{tmp_path}/{glob}", reporter=notes) == ["a"]
+        assert "1 folder (unreadable)" in notes
+
+
 def test_a_dataset_in_a_folder_is_read_without_what_describes_it(tmp_path):
     (tmp_path / "a.arrow").write_bytes(KINDS["stream.arrow"])
     for name in ("dataset_info.json", "state.json", "dataset_infos.json", "dataset_dict.json"):
