@@ -52,7 +52,7 @@ class QuestionRun:
     category: str
     turns: list[TurnRun]
     load: float = 0.0  # 1-minute load average of the machine at the start
-    others: float | None = None  # cores that other programs used; None in runs of earlier versions
+    others: float | None = None  # cores that other programs used; None if unknown
 
     @property
     def key(self) -> Key:
