@@ -47,6 +47,22 @@ def test_the_most_frequent_are_kept_the_lower_token_first(counts):
     assert not memo.tokens[[0, 1, 3]].any()
 
 
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5)), max_size=60))
+def test_a_successor_of_several_shards_is_listed_once(runs):
+    memo, into = new_memo(4), new_candidates(VOCABULARY)
+    into.state[1] = 1
+    tokens, counts = np.array(runs, np.int32).reshape(-1, 2).T.copy()
+    kept(Packed(memo), 2, tokens, counts.astype(np.float32), np.float32(counts.sum()))
+    recalled(Packed(memo), 2, Packed(into))
+    sums = {int(token): int(counts[tokens == token].sum()) for token in tokens}
+    rows = into.state[0]
+    assert (
+        dict(zip(into.tokens[:rows].tolist(), into.counts[:rows, 0].tolist(), strict=True)) == sums
+    )
+    assert into.distinct[0] == len(sums)
+    assert (np.diff(into.counts[:rows, 0]) <= 0).all()
+
+
 @pytest.mark.parametrize("listed", [MEMOIZED_SUCCESSORS + 1, 1 << 30])
 def test_a_number_that_two_threads_have_spoilt_reaches_no_other_row(listed):
     memo, into = new_memo(4), new_candidates(VOCABULARY)

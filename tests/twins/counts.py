@@ -43,9 +43,12 @@ class Counting:
                 return
             if order in LEVELS:
                 runs = self._sampled(shards, found, order, width)
+                estimates = Counter()
+                for token, estimate in runs:
+                    estimates[token] += estimate
                 totals[level] += width
-                distinct[level] += len(runs)
-                for token, estimate in sorted(runs, key=lambda run: -run[1])[:KEPT]:
+                distinct[level] += len(estimates)
+                for token, estimate in estimates.most_common(KEPT):
                     columns[level][token] += estimate
                 level += 1
 

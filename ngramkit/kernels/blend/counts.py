@@ -38,6 +38,7 @@ HIGHEST_LEVEL = np.array([-1, 0, 1, 2, 3, 3, 4, 4, 5], np.int64)
 SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of Sources.limits
 
 MAX_CANDIDATES = 512
+MAX_STAMP = (1 << 31) - 1  # largest int32
 MAX_READ_OCCURRENCES = 1024  # occurrences read or sampled at a time, at most
 NEVER = -1
 ROW, STAMP = range(2)  # columns of Candidates.rows
@@ -96,6 +97,10 @@ def new_candidates(vocabulary: int) -> Candidates:
 @part
 def clear_counts(into):
     into.state[0] = 0
+    if into.state[1] == MAX_STAMP:  # after hours of drafting
+        into.state[1] = 0
+        for token in range(len(into.rows)):
+            into.rows[token, STAMP] = 0
     into.state[1] += 1
     into.longest[0, MATCH_LENGTH] = into.longest[1, MATCH_LENGTH] = 0
     for column in range(COLUMNS):
@@ -313,16 +318,22 @@ def _successors_listed(tokens):
 
 @part
 def memoize_successor(memo, slot, token, estimate):
-    """Insert a successor (float32 `estimate`) into a row's list, sorted by count."""
+    """Add float32 `estimate` to a successor in a row's list, sorted by count."""
     tokens, counts = memo.tokens[slot], memo.counts[slot]
-    tokens[DISTINCT] += 1
-    at = FIRST + _successors_listed(tokens)
-    if at == FIRST + MEMOIZED_SUCCESSORS:
-        if counts[at - 1] >= estimate:
-            return
-        at -= 1
+    end = FIRST + _successors_listed(tokens)
+    at = np.int64(FIRST)
+    while at < end and tokens[at] != token:
+        at += 1
+    if at < end:  # also in an earlier shard
+        estimate += counts[at]
     else:
-        tokens[LISTED] += 1
+        tokens[DISTINCT] += 1
+        if end < FIRST + MEMOIZED_SUCCESSORS:
+            tokens[LISTED] += 1
+        elif counts[end - 1] >= estimate:
+            return
+        else:
+            at = end - 1
     while at > FIRST and counts[at - 1] < estimate:
         counts[at], tokens[at] = counts[at - 1], tokens[at - 1]
         at -= 1
