@@ -26,8 +26,6 @@ from transformers.cache_utils import (
 
 # A layer without a cache; transformers before 5.21 has no class for it.
 DUMMY: Any = getattr(cache_utils, "DummyLayer", ())
-# Tokens that are allocated at first, at most: an answer may end long before `max_new_tokens`.
-MAX_FIRST_ROOM = 4096
 States = dict[int, torch.Tensor]  # by their number in the layer, [rows, ...]
 
 
@@ -75,7 +73,7 @@ class InPlaceLayer(DynamicLayer):
     def _grow(self, keys: torch.Tensor, values: torch.Tensor, filled: int, end: int) -> None:
         """Copy the accepted tokens to larger buffers, with spare room to copy rarely."""
         old = self.keys, self.values
-        rows, room = len(keys), min(self._cache.room, MAX_FIRST_ROOM)
+        rows, room = len(keys), self._cache.room
         if self.is_initialized:
             rows, room = max(rows, len(old[0])), old[0].shape[-2]
         if end > room:
@@ -92,7 +90,7 @@ class InPlaceLayer(DynamicLayer):
 
 
 class InPlaceCache(Cache):
-    """A cache of `length` tokens; `room`: tokens to allocate at first, within MAX_FIRST_ROOM."""
+    """A cache of `length` tokens; `room`: tokens to allocate at first."""
 
     def __init__(self, layers: int, room: int) -> None:
         self.in_place = [InPlaceLayer(self) for _ in range(layers)]

@@ -112,8 +112,7 @@ class Decoder:
     ) -> Decoded:
         vocabulary = self.model.model.config.get_text_config().vocab_size
         guesses = None if cache.speculative == "model" else Guesses(drafter, vocabulary)
-        room = len(request.prompt) + request.longest
-        two_rows = SpeCacheVerifier(self.model.model, cache, room=room, guesses=guesses)
+        two_rows = SpeCacheVerifier(self.model.model, cache, room=request.room, guesses=guesses)
         with closing(two_rows):
             run = decode(two_rows, two_rows.drafter, request, sink)
             used = two_rows.run

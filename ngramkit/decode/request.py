@@ -11,6 +11,8 @@ from ngramkit.decode.sampling import GreedyChoice
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.references import Given as References
 
+MAX_FIRST_OUTPUT = 4096  # maximum tokens of an output that memory is allocated for at first
+
 
 @dataclass(frozen=True)
 class Request:
@@ -34,5 +36,8 @@ class Request:
 
     @property
     def room(self) -> int:
-        """The tokens of prompt, output and one draft."""
-        return len(self.prompt) + self.longest + self.budget
+        """The tokens to allocate at first: those of prompt, output and one draft.
+
+        An output may end long before `max_new_tokens`, so more of it grows the memory.
+        """
+        return len(self.prompt) + min(self.longest, MAX_FIRST_OUTPUT) + self.budget

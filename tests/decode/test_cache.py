@@ -1,7 +1,9 @@
+import numpy as np
 import pytest
 import torch
 
 from ngramkit.decode.cache import InPlaceCache
+from ngramkit.decode.request import Request
 
 
 def states(rows, begin=0):
@@ -61,10 +63,12 @@ def test_all_rows_hold_the_one_that_was_kept(room):
 
 
 def test_memory_follows_the_text_and_not_the_longest_possible_answer():
-    """An answer of `max_new_tokens=100_000` mostly ends long before."""
-    cache = InPlaceCache(1, room=100_000)
-    cache.update(states(4), states(4), 0)
-    assert cache.bytes < 10_000 * 2 * 2 * 3 * 4
+    """An answer of `max_new_tokens=100_000` mostly ends long before; a prompt is whole."""
+    for prompt, most, room in ((4, 100_000, 4096), (30_000, 100_000, 4096), (30_000, 128, 128)):
+        request = Request(np.zeros(prompt, np.int32), max_new_tokens=most, budget=16)
+        cache = InPlaceCache(1, room=request.room)
+        cache.update(states(prompt), states(prompt), 0)
+        assert cache.bytes == (prompt + room + 16) * 2 * 2 * 3 * 4
     short = InPlaceCache(1, room=10)
     short.update(states(4), states(4), 0)
     assert short.bytes == 10 * 2 * 2 * 3 * 4

@@ -10,7 +10,6 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.decode.cache import MAX_FIRST_ROOM
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.quantize import KEYS, VALUES, LowBits
 from ngramkit.decode.specache.store import Copies, PairStore, cpu_memory
@@ -51,7 +50,7 @@ class SpeCacheRun(Cache):
     ) -> None:
         self.options = options
         self._space = LayerMemory()
-        copies, room = copies or Copies(), min(room, MAX_FIRST_ROOM)
+        copies = copies or Copies()
         self.low_layers = [
             SpeCacheLayer(options, bits, top_k, room, copies, self._space)
             for bits, top_k in options.of_layers(layers)
