@@ -20,7 +20,7 @@ from benchmarks._figures import draw_steps, provenance, read_figures, write_figu
 
 QUESTIONS, ANSWERS = "mt_bench_questions.jsonl", "mt_bench_answers_vicuna-7b-v1.5.jsonl"
 TOKENIZER = "llama-tokenizer"
-COMMAND = "python -m benchmarks.record"
+COMMAND = "python -m benchmarks.record --data DIR --datastore DIR --frozen DIR"
 BUDGETS = (8, 16, 32, 64, 95)
 OTHERS = ("cacheback", "rest", "context", "prompt-lookup")
 TITLE = "Tokens/step on MT-Bench answers of Vicuna-7B"
@@ -41,11 +41,7 @@ def table() -> str:
     record = read_figures("record")
     steps = record["steps"]
     rows = [[name, *(f"{own[str(n)]:.2f}" for n in BUDGETS)] for name, own in steps.items()]
-    text = f"{markdown(['draft nodes', *BUDGETS], rows)}\n\n{provenance(record)}"
-    if older := record.get("older"):
-        names = ", ".join(f"`{name}`" for name in older["rows"])
-        text += f" _Older: {names}, published in commit {older['published']}, {older['date']}._"
-    return text
+    return f"{markdown(['draft nodes', *BUDGETS], rows)}\n\n{provenance(record)}"
 
 
 def replay(options: argparse.Namespace) -> dict[str, Any]:
