@@ -224,6 +224,7 @@ def _most_worth_per_byte(
 ) -> Array:
     """Mark the followers to keep in `size` bytes: bool[F]."""
     row, head = _row_bytes(table)
+    sizes = sizes[sizes > 0]
     best_first = np.lexsort((-worth, owner))
     costs = np.full(len(worth), row, np.int64)
     first = np.cumsum(sizes) - sizes

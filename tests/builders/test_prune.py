@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.builders import prune_by_worth as pruning
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.prune_by_worth import HEADER_BYTES, prune_artifact
+from ngramkit.builders.prune_by_worth import HEADER_BYTES, prune_artifact, prune_table
 from ngramkit.formats.build_command import build_command
 from ngramkit.formats.card import artifact_card
 from ngramkit.formats.opening import verify_artifact
@@ -129,6 +130,23 @@ def test_a_pruned_table_keeps_the_most_frequent(frozen, tmp_path, size):
     often = frozen.follower_counts >= 4 * least
     owner = np.repeat(np.arange(len(frozen.leaders)), np.diff(frozen.follower_offsets.astype(int)))
     assert {tuple(r) for r in frozen.leaders[owner[often]].tolist()} <= kept
+
+
+@pytest.mark.parametrize("place", [0, 3, -1])
+def test_a_leader_without_followers_is_left_out(frozen, place):
+    at = place % len(frozen.leaders) + 1
+    offsets = np.insert(frozen.follower_offsets, at, frozen.follower_offsets[at])
+    more = SimpleNamespace(
+        leaders=np.insert(frozen.leaders, at, frozen.leaders[0], axis=0),
+        leader_counts=np.insert(frozen.leader_counts, at, 1),
+        follower_offsets=offsets,
+        followers=frozen.followers,
+        follower_counts=frozen.follower_counts,
+        leader_len=frozen.leader_len,
+        follower_len=frozen.follower_len,
+    )
+    for name, array in prune_table(frozen, 2000).items():
+        np.testing.assert_array_equal(prune_table(more, 2000)[name], array, name)
 
 
 def test_the_training_split_is_bounded_and_kept_last(datastore, monkeypatch):
