@@ -104,8 +104,8 @@ engines-sglang: real-model
 	$(BIN)/python -m benchmarks.servers.sglang build/sglang --questions $(QUESTIONS) \
 	  $(if $(wildcard $(STORE)),--datastore $(STORE))
 
-# blend and Arctic's suffix decoding on recorded calls. Arctic is built in its own environment. About
-# half an hour on two cores.
+# blend and Arctic's suffix decoding on recorded calls. Arctic is built in its own environment. Two to
+# three hours on one core.
 WORKLOADS ?= $(wildcard $(DATA)/workloads/*.jsonl.gz)
 ARCTIC = build/arctic
 workloads: $(READY)
