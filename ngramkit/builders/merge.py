@@ -41,7 +41,7 @@ from ngramkit.builders.tasks import (
     require_shared,
     write_file,
 )
-from ngramkit.builders.tokens import parse_memory
+from ngramkit.builders.tokens import parameters_of_tokens, parse_memory
 from ngramkit.corpus.naming import whole_corpus
 from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.build_command import corpora_of, is_imported
@@ -88,7 +88,9 @@ def merge(
         reporter.note(f"{corpus} is in several of the artifacts, so its text counts repeatedly")
     plan: dict[str, Any] = {"kind": parts[0].kind}
     plan["merged"] = [part.manifest.build for part in parts]
-    if plan["kind"] == FrozenTable.kind and any(map(_is_imported, parts)):
+    if plan["kind"] == FrozenTable.kind and any(
+        is_imported(each.manifest.corpus) for each in parts
+    ):
         plan["imported"] = "unlimited"  # 0.2.0 limited them to the largest
     with open_executor(executor, ray_address, reporter=reporter) as runner:
 
@@ -107,7 +109,7 @@ def merge(
             }
             writer.commit(
                 parts[0].tokenizer,
-                parameters={**parameters, **_eos_of(parts), "merged": len(parts)},
+                parameters={**parameters, **parameters_of_tokens(*parts), "merged": len(parts)},
                 corpus=_merged_corpus(parts),
                 counts={**sums, **counts},
             )
@@ -264,19 +266,9 @@ def _merge_frozen_tables(
     return wanted._asdict(), counts
 
 
-def _eos_of(parts: Sequence[Artifact]) -> dict[str, Any]:
-    """Return what the manifest records if no part was tokenised with an end of document."""
-    with_eos = any(part.manifest.parameters.get("eos", True) for part in parts)
-    return {} if with_eos else {"eos": False}
-
-
 def _limit(table: FrozenTable, name: str) -> int:
     """Return how many rows a table was allowed; an imported one was not limited."""
-    return frozen.MAX_ROWS if _is_imported(table) else table.parameter(name)
-
-
-def _is_imported(part: Artifact) -> bool:
-    return is_imported(part.manifest.corpus)
+    return frozen.MAX_ROWS if is_imported(table.manifest.corpus) else table.parameter(name)
 
 
 def add_leaders(

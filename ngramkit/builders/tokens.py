@@ -41,7 +41,7 @@ from ngramkit.corpus.open import (
 )
 from ngramkit.corpus.selection import OPTED_OUT, UNLICENSED
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
-from ngramkit.formats.artifact import token_dtype
+from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.manifest import Manifest, build_id, is_private_corpus, read_manifest
 from ngramkit.formats.outputs import ARTIFACTS
 from ngramkit.formats.replacing import BusyError, require_writable
@@ -212,9 +212,10 @@ def token_store(
         raise
 
 
-def parameters_of_tokens(store: TokenStore) -> dict[str, Any]:
+def parameters_of_tokens(*made_of: Artifact) -> dict[str, Any]:
     """Return what the manifest of an artifact records of its tokens, if it is not the default."""
-    return {} if store.manifest.parameters.get("eos", True) else {"eos": False}
+    with_eos = any(each.manifest.parameters.get("eos", True) for each in made_of)
+    return {} if with_eos else {"eos": False}
 
 
 def require_unreplaced(store: TokenStore, writer: ArtifactWriter) -> None:
