@@ -106,14 +106,18 @@ class DrafterChoice:
         return [each.where for each in self.artifacts.get(role, ())]
 
     @property
+    def histories(self) -> list[str]:
+        """Return the folder of its history, if it has one."""
+        return [] if self.past is None or self.past.path is None else [str(self.past.path)]
+
+    @property
     def names(self) -> list[str]:
-        history = [] if self.past is None or self.past.path is None else [str(self.past.path)]
-        return [*(artifact.where for artifact in self.opened), *history]
+        return [*(artifact.where for artifact in self.opened), *self.histories]
 
     @property
     def builds(self) -> list[str]:
-        builds = [f"{each.where} ({each.manifest.build[:12]})" for each in self.opened]
-        return [*builds, *self.names[len(builds) :]]
+        builds = (f"{each.where} ({each.manifest.build[:12]})" for each in self.opened)
+        return [*builds, *self.histories]
 
     @cached_property
     def recorded_past(self) -> PastRequests | None:

@@ -193,7 +193,9 @@ def _record_all(
         for question in bench.questions:
             requests: dict[bytes, RequestRows] = {}  # of this question, by prompt
             for choice in choices:
-                over = ", ".join(_names_of_sources(choice))
+                # Artifacts by their builds: they may be moved.
+                builds = [each.manifest.build[:12] for each in choice.opened]
+                over = ", ".join([*builds, *choice.histories])
                 name = f"{choice.label}, {bench.decoder.budget} nodes{over and f', over {over}'}"
                 if (str(question.id), name) not in done:
                     answered = _record_answer(
@@ -209,12 +211,6 @@ def _record_all(
         raise
     result.seconds = time.perf_counter() - begun
     return result
-
-
-def _names_of_sources(choice: DrafterChoice) -> list[str]:
-    """Return the builds of artifacts, wherever they are, and the path of a history."""
-    builds = [each.manifest.build[:12] for each in choice.opened]
-    return [*builds, *choice.names[len(builds) :]]
 
 
 def _record_answer(
