@@ -155,6 +155,14 @@ class Terminal:
         before, _, self.seen = self.seen.partition(text)
         return before
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, error, *_):
+        if error is not None:
+            with contextlib.suppress(ProcessLookupError):  # it may have ended
+                os.kill(self.process, signal.SIGKILL)
+
     def type(self, text):
         os.write(self._own, text.encode())
 
@@ -169,8 +177,7 @@ class Terminal:
 
 
 def test_a_terminal_is_a_conversation():
-    terminal = Terminal("decode", *OPTIONS)
-    try:
+    with Terminal("decode", *OPTIONS) as terminal:
         terminal.until("/exit")
         terminal.until("> ")
         terminal.type("def main(\n")
@@ -193,23 +200,14 @@ def test_a_terminal_is_a_conversation():
         terminal.until("> ")
         terminal.type("/exit\n")
         assert terminal.end() == 0
-    except BaseException:
-        with contextlib.suppress(ProcessLookupError):  # it may have ended
-            os.kill(terminal.process, signal.SIGKILL)
-        raise
 
 
 def test_a_redirected_result_is_one_object(tmp_path):
-    terminal = Terminal("decode", *OPTIONS, "--json", stdout=tmp_path / "result.json")
-    try:
+    with Terminal("decode", *OPTIONS, "--json", stdout=tmp_path / "result.json") as terminal:
         terminal.until("> ")
         terminal.type("def main(\n")
         terminal.until("prompt tokens were cached")
         terminal.until("> ")
         terminal.type("/exit\n")
         assert terminal.end() == 0
-    except BaseException:
-        with contextlib.suppress(ProcessLookupError):  # it may have ended
-            os.kill(terminal.process, signal.SIGKILL)
-        raise
     assert len(json.loads((tmp_path / "result.json").read_text())["replies"]) == 1
