@@ -201,6 +201,4 @@ def _split_documents(tokens: Array, tokenizer: TextTokenizer) -> dict[str, Array
 
 
 def _not_a_datastore(path: Path, why: str) -> InputError:
-    return InputError(
-        f"cannot read {path} as a REST datastore: {why}", "Check the path and the file's size."
-    )
+    return InputError(f"cannot read {path} as a REST datastore: {why}", "Check the path.")
