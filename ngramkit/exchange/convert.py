@@ -9,22 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ngramkit.basics.arguments import check_types
-from ngramkit.basics.errors import UsageError, hint_for_unknown, require_between
+from ngramkit.basics.errors import InputError, UsageError, hint_for_unknown, require_between
 from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.machine import expand_home
-from ngramkit.basics.models import chosen_model
+from ngramkit.basics.models import chosen_model, is_gguf
 from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
 from ngramkit.builders.tokens import parse_memory
-from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.exchange.exllamav3 import export_automaton
-from ngramkit.exchange.ik_llama_cpp import export_corpus
-from ngramkit.exchange.llama_cpp import export_cache, import_cache
-from ngramkit.exchange.parquet import export_parquet
-from ngramkit.exchange.rest_idx import export_rest_idx, import_rest_idx
-from ngramkit.exchange.text import export_jsonl
-from ngramkit.exchange.transformers import export_folder
+from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.outputs import ARTIFACTS, require_fit_for_output
 from ngramkit.formats.replacing import clear_killed_run, exists_error, require_writable
@@ -35,25 +28,19 @@ from ngramkit.remote.publishing import require_out
 
 class ExportFormat(NamedTuple):
     ending: str  # of a file's name
-    kinds: tuple[str, ...] = ("datastore",)  # of artifacts
     options: tuple[str, ...] = ()  # those that not every format has
     marks_private: bool = False  # it can hold the mark of private texts
 
 
-TABLES = ("frozen-table", "model-bigram")
 EXPORTS = {
-    "llama.cpp": ExportFormat(
-        ".bin", ("datastore", *TABLES), ("dynamic", "min_count", "max_ngrams", "gguf", "memory")
-    ),
+    "llama.cpp": ExportFormat(".bin", ("dynamic", "min_count", "max_ngrams", "gguf", "memory")),
     "ik_llama.cpp": ExportFormat("-suffix.bin"),
-    "exllamav3": ExportFormat(".sam", options=("memory", "model"), marks_private=True),
-    "rest-idx": ExportFormat(".idx", options=("u32",)),
-    "parquet": ExportFormat(
-        ".parquet", ("datastore", "tokens", *TABLES), ("model",), marks_private=True
-    ),
-    "jsonl": ExportFormat(".jsonl", ("datastore", "tokens"), ("model",)),
-    "datasets": ExportFormat("-text.jsonl", ("datastore", "tokens"), ("model",)),
-    "transformers": ExportFormat("-transformers", ("datastore", *TABLES), marks_private=True),
+    "exllamav3": ExportFormat(".sam", ("memory", "model"), marks_private=True),
+    "rest-idx": ExportFormat(".idx", ("u32",)),
+    "parquet": ExportFormat(".parquet", ("model",), marks_private=True),
+    "jsonl": ExportFormat(".jsonl", ("model",)),
+    "datasets": ExportFormat("-text.jsonl", ("model",)),
+    "transformers": ExportFormat("-transformers", marks_private=True),
 }
 IMPORT_KINDS = {"llama.cpp": "frozen", "rest-idx": "datastore"}
 
@@ -108,12 +95,6 @@ def export(
             require_between(name, count, 1)
     memory = parse_memory(memory)
     artifact = source if isinstance(source, Artifact) else open_artifact(source, reporter=reporter)
-    if artifact.kind not in EXPORTS[to].kinds:
-        raise UsageError(
-            f"cannot export {artifact.where} to {to}: it is {a_kind(artifact.kind)}",
-            f"Export {' or '.join(map(a_kind, EXPORTS[to].kinds))}.",
-            option="to",
-        )
     if out:
         path = expand_home(out)
     else:
@@ -125,31 +106,67 @@ def export(
     if os.path.lexists(path) and not force:
         raise exists_error(path)
     require_writable(path)
+    options: dict[str, Any] = {"force": force, "reporter": reporter}
     if gguf is not None:
+        if not is_gguf(str(gguf)):
+            raise UsageError(
+                f"gguf must be a GGUF file, got {gguf}",
+                "Give PATH.gguf or hf:ID:FILE.gguf.",
+                option="gguf",
+            )
         artifact.tokenizer.require(load_tokenizer(str(gguf)).record, str(artifact.path))
-    made: Any = artifact  # of one of the format's kinds
-    place: dict[str, Any] = {"path": path, "reporter": reporter, "force": force}
     if to == "llama.cpp":
-        place |= {"min_count": min_count or 1, "max_ngrams": max_ngrams, "memory": memory}
-        counts = export_cache(made, dynamic=dynamic, **place)
+        from ngramkit.exchange.llama_cpp import export_cache
+
+        options |= {"min_count": min_count or 1, "max_ngrams": max_ngrams, "memory": memory}
+        counts = export_cache(artifact, path, dynamic=dynamic, **options)
     elif to == "rest-idx":
-        counts = export_rest_idx(made, u32=u32, **place)
+        from ngramkit.exchange.rest_idx import export_rest_idx
+
+        counts = export_rest_idx(_require_datastore(artifact), path, u32=u32, **options)
     elif to == "ik_llama.cpp":
-        counts = export_corpus(made, **place)
+        from ngramkit.exchange.ik_llama_cpp import export_corpus
+
+        counts = export_corpus(_require_datastore(artifact), path, **options)
     elif to == "exllamav3":
-        counts = export_automaton(made, model or made.tokenizer.id, memory=memory, **place)
+        from ngramkit.exchange.exllamav3 import export_automaton
+
+        store, folder = _require_datastore(artifact), model or artifact.tokenizer.id
+        counts = export_automaton(store, folder, path, memory=memory, **options)
     elif to == "transformers":
-        counts = export_folder(made, path, force=force)
+        from ngramkit.exchange.transformers import export_folder
+
+        counts = export_folder(artifact, path, force=force)
+    elif to == "parquet":
+        from ngramkit.exchange.parquet import export_parquet
+
+        counts = export_parquet(artifact, _tokenizer_for(artifact, model), path, **options)
     else:
-        tokenizer = load_tokenizer(model or made.tokenizer.id)
-        if to == "parquet":
-            counts = export_parquet(made, tokenizer, **place)
-        else:
-            counts = export_jsonl(made, tokenizer, objects=to == "datasets", **place)
+        from ngramkit.exchange.text import export_jsonl, require_text
+
+        options |= {"objects": to == "datasets"}
+        counts = export_jsonl(
+            require_text(artifact), _tokenizer_for(artifact, model), path, **options
+        )
     private = artifact.manifest.private
     if private and not EXPORTS[to].marks_private:
         reporter.note(f"{path} holds private texts, and a {to} file cannot be marked private")
     return Exported(path, artifact.path, to, counts, private)
+
+
+def _tokenizer_for(artifact: Artifact, model: str | Path | None) -> TextTokenizer:
+    return load_tokenizer(model or artifact.tokenizer.id)
+
+
+def _require_datastore(artifact: Artifact) -> Any:
+    from ngramkit.formats.datastore import Datastore
+
+    if not isinstance(artifact, Datastore):
+        raise UsageError(
+            f"cannot export documents: {artifact.where} is {a_kind(artifact.kind)}",
+            "Export a datastore.",
+        )
+    return artifact
 
 
 def _refuse_options(parameter: str, format: str, options: Mapping[str, Any]) -> None:
@@ -189,9 +206,15 @@ def import_(
     if origin != "llama.cpp":
         _refuse_options("origin", origin, {"order": order})
     file = expand_home(file)
+    if not os.path.lexists(file):
+        raise InputError(f"cannot read {file}: there is no such file", "Check the path.")
     path = out if out is not None else ARTIFACTS / f"{file.stem}-{IMPORT_KINDS[origin]}"
     require_out(path, force=force)
     tokenizer = load_tokenizer(chosen_model(model).name)
     if origin == "llama.cpp":
+        from ngramkit.exchange.llama_cpp import import_cache
+
         return import_cache(file, tokenizer, path, order=order, reporter=reporter, force=force)
+    from ngramkit.exchange.rest_idx import import_rest_idx
+
     return import_rest_idx(file, tokenizer, path, reporter=reporter, force=force)

@@ -117,21 +117,23 @@ def tokenizer_files(model: str | Path) -> dict[str, str]:
 
 
 def _require_room(store: Datastore, size: int, memory: int | None) -> None:
-    """Raise UsageError for a corpus that ExLlamaV3 or the memory cannot hold."""
-    room = memory or free_memory()
-    most = min(MAX_EXPORTED_TOKENS, room // TOKEN_BYTES)
-    if size <= most:
-        return
     if size > MAX_EXPORTED_TOKENS:
-        why = f"ExLlamaV3 reads at most {MAX_EXPORTED_TOKENS:,}"
-    else:
-        allowed = f"{size_text(room)} are {'allowed' if memory else 'free'}"
-        why = f"its automaton may take {size_text(TOKEN_BYTES * size)} of memory, and {allowed}"
-    raise UsageError(
-        f"cannot export {store.where}: it has {size:,} tokens and separators, and {why}",
-        f"Prune it to {size_text(store.manifest.bytes * most // size)} or less first.",
-        option="memory",
-    )
+        fitting = size_text(store.manifest.bytes * MAX_EXPORTED_TOKENS // size)
+        raise UsageError(
+            f"cannot export {store.where}: it has {size:,} tokens and separators, and ExLlamaV3 "
+            f"reads at most {MAX_EXPORTED_TOKENS:,}",
+            f"Prune it to {fitting} or less first.",
+        )
+    needed, limit = TOKEN_BYTES * size, memory or free_memory()
+    if needed > limit:
+        fitting = size_text(store.manifest.bytes * limit // needed)
+        raise UsageError(
+            f"cannot export {store.where}: its automaton may take {size_text(needed)} of memory, "
+            f"and {size_text(limit)} are {'allowed' if memory else 'free'}",
+            f"Prune it to {fitting} or less first"
+            + (", or raise memory." if memory else ", or export it on a larger machine."),
+            option="memory",
+        )
 
 
 def _automaton_arrays(store: Datastore, size: int, reporter: Reporter) -> dict[str, Array]:

@@ -38,7 +38,7 @@ from ngramkit.builders.frozen import narrow_counts
 from ngramkit.builders.merge import mark_changes
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.exchange.ngrams import Ngrams, longest_order, ngrams_of
-from ngramkit.formats.artifact import token_dtype
+from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
@@ -56,12 +56,13 @@ MAX_COUNT = 4634  # maximum count of an ngram; 100 * MAX_COUNT * MAX_COUNT < 2**
 MIN_COUNT_BY_ORDER = {1: 4, 2: 3, 3: 2, 4: 2}
 MIN_PERCENT_BY_ORDER = {1: 75, 2: 66, 3: 66, 4: 66}
 LOADED_BYTES_PER_SECOND = 864e6 / 57  # bytes per second: llama.cpp loaded a cache of 864 MB in 57 s
+WORDS_READ_WITHOUT_KERNELS = 1 << 18  # int32 words, read without kernels
 Counts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
 def export_cache(
-    artifact: Datastore | FrozenTable | ModelBigram,
+    artifact: Artifact,
     path: Path,
     *,
     dynamic: bool = False,
@@ -99,19 +100,9 @@ def export_cache(
         )
     if max_ngrams is not None:
         selection.fit(pieces())
-    selected = selection.select(pieces())
-    first = next((piece for piece in selected if len(piece.rows)), None)
-    if first is None:
-        seen = f" and that was seen {min_count:,} times" if min_count > 1 else ""
-        raise UsageError(
-            f"cannot export {artifact.where}: no n-gram that llama.cpp would draft from{seen}",
-            "Lower min_count." if min_count > 1 else "Export a datastore of more text.",
-            option="min_count",
-        )
+    selected = _require_some_ngram(selection.select(pieces()), artifact, min_count)
     private = artifact.manifest.private
-    written = write_cache(
-        path, chain([first], selected), force=force, inputs=[artifact.path], private=private
-    )
+    written = write_cache(path, selected, force=force, inputs=[artifact.path], private=private)
     size = written["bytes"]
     if size >= LOADED_BYTES_PER_SECOND:
         reporter.note(f"llama.cpp reads these {size / 1e6:,.0f} MB {_loading_time(size)}")
@@ -132,7 +123,10 @@ def import_cache(
     Raises UsageError for a missing or wrong order, InputError for an invalid file or ids of another
     tokenizer.
     """
-    cache = read_cache(path)
+    words = _read_words(path)
+    if orders := _orders_of_short(words):
+        _require_one_order(path, orders, order)
+    cache = _read_records(path, words)
     chosen = _require_one_order(path, np.unique(cache.orders).tolist(), order)
     highest = int(max(cache.keys.max(), cache.pairs[:, 0].max()))
     if highest >= tokenizer.record.vocabulary:
@@ -174,6 +168,22 @@ def import_cache(
 def _loading_time(size: int) -> str:
     seconds = max(size / LOADED_BYTES_PER_SECOND, 1)
     return f"in about {seconds:,.0f} s at each start (57 s for 864 MB were measured)"
+
+
+def _require_some_ngram(
+    pieces: Iterable[Ngrams], artifact: Artifact, least: int
+) -> Iterator[Ngrams]:
+    empty = True
+    for piece in pieces:
+        empty = empty and not len(piece.rows)
+        yield piece
+    if empty:
+        raise UsageError(
+            f"{artifact.where} holds no n-gram that llama.cpp would draft from"
+            + (f" and that was seen {least:,} times" if least > 1 else ""),
+            "Lower min_count." if least > 1 else "Export a datastore of more text.",
+            option="min_count",
+        )
 
 
 def _require_one_order(path: Path, orders: Sequence[int], order: int | None) -> int:
@@ -353,25 +363,59 @@ def write_cache(
 
 
 def read_cache(path: Path) -> NgramCache:
-    """Read a cache. Raises InputError for a file that is not one."""
-    from ngramkit.kernels.llama_cpp_cache import measure_records, split_records
+    return _read_records(path, _read_words(path))
 
+
+def _read_words(path: Path) -> npt.NDArray[np.int32]:
+    """Read int32 words. Raises InputError unless they begin with a record."""
     try:
         with open_plain(path, error=InputError) as file:
             raw = np.fromfile(file, np.uint8)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}", "Check the path.") from error
-    words = raw[: len(raw) // 4 * 4].view(np.int32)
+    if len(raw) % 4:
+        raise _not_a_cache(path, f"its {len(raw):,} bytes are not whole 32-bit words")
+    words = raw.view(np.int32)
+    if not next(_key_sizes(words), 0):
+        raise _not_a_cache(
+            path, "it is empty" if not len(raw) else "its first record makes no sense"
+        )
+    return words
+
+
+def _read_records(path: Path, words: npt.NDArray[np.int32]) -> NgramCache:
+    from ngramkit.kernels.llama_cpp_cache import measure_records, split_records
+
     records, pairs, bad = measure_records(words)
-    if bad >= 0 or words.nbytes < len(raw) or not records:
-        at = words.nbytes if bad < 0 else 4 * bad
-        raise _not_a_cache(path, f"the record at byte {at:,} makes no sense")
+    if bad >= 0:
+        raise _not_a_cache(path, f"the record at byte {4 * bad:,} makes no sense")
     cache = NgramCache(
         np.empty((records, KEY_IDS), np.int32), np.zeros(records + 1, np.int64),
         np.empty((pairs, 2), np.int32),
     )  # fmt: skip
     split_records(words, cache.keys, cache.offsets, cache.pairs)
     return cache
+
+
+def _orders_of_short(words: npt.NDArray[np.int32]) -> list[int]:
+    """Return the key lengths of a short file without compiling a kernel, else []."""
+    sizes = set(_key_sizes(words.tolist())) if len(words) <= WORDS_READ_WITHOUT_KERNELS else {0}
+    return [] if 0 in sizes else sorted(sizes)
+
+
+def _key_sizes(words: Sequence[int] | npt.NDArray[np.int32]) -> Iterator[int]:
+    """Yield each record's key length without numba; end with 0 at an invalid record."""
+    at = 0
+    while at < len(words):
+        key, counts = words[at : at + KEY_IDS], words[at + KEY_IDS : at + KEY_IDS + 1]
+        held = sum(int(each) >= 0 for each in key)
+        sound = held > 0 and all(each >= 0 for each in key[:held])
+        pairs = int(counts[0]) if len(counts) else 0
+        at += KEY_IDS + 1 + 2 * pairs
+        if not sound or pairs <= 0 or at > len(words):
+            yield 0
+            return
+        yield held
 
 
 def is_cache(path: Path) -> bool:

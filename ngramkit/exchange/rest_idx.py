@@ -201,4 +201,6 @@ def _split_documents(tokens: Array, tokenizer: TextTokenizer) -> dict[str, Array
 
 
 def _not_a_datastore(path: Path, why: str) -> InputError:
-    return InputError(f"cannot read {path} as a REST datastore: {why}", "Check the path.")
+    return InputError(
+        f"cannot read {path} as a REST datastore: {why}", "Check the path and the file's size."
+    )

@@ -14,8 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ngramkit.basics.errors import UsageError
+from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.replacing import whole_file
 from ngramkit.formats.safetensors import Array
@@ -26,7 +29,7 @@ TEXT_FIELD = "text"
 
 
 def export_jsonl(
-    store: Datastore | TokenStore,
+    store: Artifact,
     tokenizer: TextTokenizer,
     path: Path,
     *,
@@ -34,7 +37,11 @@ def export_jsonl(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:
-    """Write the documents as strings, or as `objects`."""
+    """Write a datastore's or token store's documents as strings, or as `objects`.
+
+    Raises UsageError for other kinds.
+    """
+    store = require_text(store)
     store.tokenizer.require(tokenizer.record, str(store.path))
     reporter.stage("documents", store.manifest.counts.get("documents"), "documents")
     written = 0
@@ -48,6 +55,15 @@ def export_jsonl(
             written += len(lines)
             reporter.advance(len(lines))
         return {"documents": written, "bytes": file.tell()}
+
+
+def require_text(artifact: Artifact) -> Datastore | TokenStore:
+    if isinstance(artifact, Datastore | TokenStore):
+        return artifact
+    raise UsageError(
+        f"cannot export documents: {artifact.where} is {a_kind(artifact.kind)}",
+        "Export a datastore or a token store.",
+    )
 
 
 def texts_of_documents(
