@@ -2,7 +2,7 @@
 
 A packed layer becomes plain when its parameters are accessed, and is packed again before the next
 request if nothing holds its weight. The faster kind is cached per shape, processor, number of
-threads and torch version; until timings decide, they accumulate across processes.
+threads and torch version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import sqrt
 from pathlib import Path
-from statistics import median
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -36,13 +35,11 @@ from ngramkit.basics.machine import Lock, processor
 LOG = logging.getLogger("ngramkit")
 PACKING_CACHE = TextCache("packing", 1024)  # one text per shape
 PACKED, PLAIN = "packed\n", "plain\n"
-# Decisions of this process for undecided shapes, so that reloaded models compute the same.
-PACKING_DECISIONS: dict[str, bool] = {}
+# Decisions that could not be cached: a reloaded model computes the same in this process.
+PACKING_DECISIONS: dict[str, str] = {}
 TIMED_ROWS = (1, 16)  # rows of a pass without and with drafts
 TIMED_BYTES = 1 << 25  # bytes of weights to time per shape; exceeds most CPU caches
-ROUNDS, SECONDS = 9, 0.3  # limits per process and shape
-KEPT_ROUNDS = 45  # latest rounds of all processes
-MAX_RATIO_OF_EQUALS = 1.1  # ratio of an interval's bounds; below it both kinds are equally fast
+MIN_ROUNDS, MAX_ROUNDS, MAX_SECONDS = 9, 45, 1.0  # of timing a shape
 MAX_FREED = 1 << 26  # bytes of freed weights before their memory is returned to the system
 MAX_RATIO_TO_PACK = 0.98  # packed time / plain time, over TIMED_ROWS, that is worth packing
 HASHED_ROWS = 4096  # rows of a shared weight per step of its fingerprint
@@ -338,65 +335,39 @@ def inputs_for(linear: nn.Linear, rows: int) -> torch.Tensor:
 
 def _is_faster_packed(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> bool:
     key = _cache_key(shape)
-    if key in PACKING_DECISIONS:
-        return PACKING_DECISIONS[key]
-    known = PACKING_CACHE.get(key) or ""
-    if known in (PACKED, PLAIN):
-        return known == PACKED
-    plain = linears[: max(1, TIMED_BYTES // linears[0].weight.nbytes)]
-    packed = [
-        partial(packed_product, packed=pack_weight(each.weight), bias=each.bias) for each in plain
-    ]
-    ratios = [*_parse_ratios(known), *ratios_of(plain, packed)][-KEPT_ROUNDS:]
-    gains = decide_by_median_ratio(ratios)
-    if gains is None:
-        PACKING_CACHE.put(key, " ".join(f"{ratio:.4f}" for ratio in ratios) + "\n")
-        PACKING_DECISIONS[key] = median(ratios) <= MAX_RATIO_TO_PACK
-        return PACKING_DECISIONS[key]
-    PACKING_CACHE.put(key, PACKED if gains else PLAIN)
-    return gains
-
-
-def _parse_ratios(text: str) -> list[float]:
-    try:
-        ratios = [float(word) for word in text.split()]
-    except ValueError:
-        return []
-    return ratios if all(0 < ratio < 1e6 for ratio in ratios) else []
+    known = PACKING_DECISIONS.get(key) or PACKING_CACHE.get(key)
+    if known not in (PACKED, PLAIN):
+        timed = linears[: max(1, TIMED_BYTES // linears[0].weight.nbytes)]
+        packed = [
+            partial(packed_product, packed=pack_weight(each.weight), bias=each.bias)
+            for each in timed
+        ]
+        known = PACKED if saves_time(timed, packed) else PLAIN
+        if not PACKING_CACHE.put(key, known):
+            PACKING_DECISIONS[key] = known
+    return known == PACKED
 
 
 Layers = Sequence[Callable[[torch.Tensor], Any]]
 
 
-def ratios_of(plain: Layers, packed: Layers) -> list[float]:
-    """Return packed time / plain time of each round."""
-    ratios: list[float] = []
-    began = time.perf_counter()
-    inputs = [inputs_for(plain[0], rows) for rows in TIMED_ROWS]  # type: ignore[arg-type]
-    for number in range(ROUNDS):
-        seconds = {}
-        for which in (False, True) if number % 2 else (True, False):
-            seconds[which] = sum(seconds_of(packed if which else plain, each) for each in inputs)
-        ratios.append(seconds[True] / seconds[False])
-        if time.perf_counter() - began > SECONDS:
-            break
-    return ratios
+def saves_time(plain: Layers, packed: Layers) -> bool:
+    """Return whether packed layers take at most MAX_RATIO_TO_PACK of the time in most rounds.
 
-
-def decide_by_median_ratio(ratios: Sequence[float]) -> bool | None:
-    """Return whether packed layers are faster; None if undecided.
-
-    The 95 % interval of the median must exclude MAX_RATIO_TO_PACK or, after KEPT_ROUNDS, be narrow.
+    Rounds end when a sign test is certain to 95 %, at the latest after MAX_SECONDS.
     """
-    ordered, count = sorted(ratios), len(ratios)
-    outside = int((count - 2 * sqrt(count)) / 2)
-    low, high = ordered[outside], ordered[-1 - outside]
-    if count < ROUNDS:
-        return None
-    if high <= MAX_RATIO_TO_PACK:
-        return True
-    equal = count >= KEPT_ROUNDS and high < MAX_RATIO_OF_EQUALS * low
-    return False if low > MAX_RATIO_TO_PACK or equal else None
+    inputs = [inputs_for(plain[0], rows) for rows in TIMED_ROWS]  # type: ignore[arg-type]
+    layers = {PACKED: packed, PLAIN: plain}
+    faster, began = 0, time.perf_counter()
+    for rounds in range(1, MAX_ROUNDS + 1):
+        seconds = {}
+        for kind in (PACKED, PLAIN) if rounds % 2 else (PLAIN, PACKED):
+            seconds[kind] = sum(seconds_of(layers[kind], each) for each in inputs)
+        faster += seconds[PACKED] <= MAX_RATIO_TO_PACK * seconds[PLAIN]
+        is_certain = rounds >= MIN_ROUNDS and abs(2 * faster - rounds) > 2 * sqrt(rounds)
+        if is_certain or time.perf_counter() - began > MAX_SECONDS:
+            break
+    return 2 * faster > rounds
 
 
 def seconds_of(layers: Layers, inputs: torch.Tensor) -> float:
@@ -407,7 +378,7 @@ def seconds_of(layers: Layers, inputs: torch.Tensor) -> float:
 
 
 def _cache_key(shape: tuple[Any, ...]) -> str:
-    decides = ("medians", processor(), torch.__version__, torch.get_num_threads(), *shape)
+    decides = (processor(), torch.__version__, torch.get_num_threads(), *shape)
     return hashlib.sha256(repr(decides).encode()).hexdigest()[:32]
 
 
