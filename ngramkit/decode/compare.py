@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import floor, inf, log2
 from typing import Any
 
 import numpy as np
 import torch
+from transformers.generation.streamers import BaseStreamer
 
 from ngramkit.basics.errors import UsageError
 from ngramkit.basics.machine import OtherPrograms, free_memory
@@ -127,13 +129,9 @@ def compare(
     if plain is not None:
         short = replace(decoder, options=replace(decoder.options, max_new_tokens=WARM_UP_TOKENS))
         answer_by(GENERATE, plain)(short, prompt[-WARM_UP_TOKENS:])
-    written: list[Decoded] = []
-
-    def write(catch_up: CatchUp) -> None:
-        assert plain is not None
-        written.append(_write_by_generate(replace(decoder, model=plain), prompt, {}, catch_up))
-
-    beside = None if plain is None else write
+    beside = None
+    if plain is not None:
+        beside = partial(_write_by_generate, replace(decoder, model=plain), prompt, {})
     started, others = time.perf_counter(), OtherPrograms()
     comparisons: list[Comparison] = []
     for _ in range(rounds):
@@ -141,8 +139,8 @@ def compare(
         if in_turns:
             with packed_weights_of(decoder.model.model):
                 runs = [decoder.run(prompt, drafter), alone.run(prompt, NoDraft())]
-                drafted, baseline = in_lockstep(runs, beside)
-            generated = written.pop() if written else None
+                drafted, baseline, *by_generate = in_lockstep(runs, beside)
+            generated = by_generate[0] if by_generate else None
         else:
             baseline = _require_finished(alone.decode(alone.request(prompt), NoDraft()))
             drafted = _require_finished(decoder.decode(decoder.request(prompt), drafter))
@@ -175,12 +173,12 @@ def warm_up(decoder: Decoder, prompt: TokenArray, drafter: Drafter) -> None:
 
 
 def in_lockstep(
-    runs: Sequence[Run], beside: Callable[[CatchUp], None] | None = None
+    runs: Sequence[Run], beside: Callable[[CatchUp], Decoded] | None = None
 ) -> list[Decoded]:
     """Run all to their ends, always stepping the run with the fewest tokens.
 
-    Before each of its passes `beside` calls its argument with its number of tokens, and the runs
-    catch up. Raises KeyboardInterrupt.
+    After each of its passes `beside` calls its argument with its number of tokens, and the runs
+    catch up; its result is the last. Raises KeyboardInterrupt.
     """
 
     def catch_up(tokens: float) -> None:
@@ -196,14 +194,13 @@ def in_lockstep(
                 run.clock.resume()
                 run.prefill()
                 run.accept_while_drafted()
-            if beside is not None:
-                beside(catch_up)
+            others = [] if beside is None else [beside(catch_up)]
             catch_up(inf)
         finally:
             for run in runs:
                 run.clock.resume()
                 run.finish()
-    return [run.result() for run in runs]
+    return [*(run.result() for run in runs), *others]
 
 
 def _require_finished(run: Decoded) -> Decoded:
@@ -296,6 +293,32 @@ def require_greedy_without_stop(decoder: Decoder) -> None:
         )
 
 
+class _TimedPasses(BaseStreamer):
+    """Gets the tokens of each pass of `generate`; `catch_up` and `threads` are not timed."""
+
+    def __init__(self, catch_up: CatchUp | None, threads: PassThreads | None) -> None:
+        self.clock, self.tokens_per_pass = Clock(), list[int]()
+        self._catch_up, self._threads = catch_up, threads
+        self._has_prompt = False
+
+    def put(self, value: torch.Tensor) -> None:
+        if not self._has_prompt:  # `generate` puts it before the first pass
+            self._has_prompt = True
+            self.clock.lap("verify")
+            return
+        is_prefill = not self.tokens_per_pass
+        self.tokens_per_pass.append(value.numel())
+        passing = self.clock.lap("prefill" if is_prefill else "verify")
+        if self._threads is not None:
+            self._threads.adapt(0.0 if is_prefill else passing)
+        if self._catch_up is not None:
+            self._catch_up(sum(self.tokens_per_pass))
+        self.clock.resume()
+
+    def end(self) -> None:
+        self.clock.lap("verify")
+
+
 def _write_by_generate(
     decoder: Decoder,
     prompt: TokenArray,
@@ -303,69 +326,30 @@ def _write_by_generate(
     catch_up: CatchUp | None = None,
     threads: PassThreads | None = None,
 ) -> Decoded:
-    """Write by `generate`; `catch_up` and `threads` are not timed."""
     require_greedy_without_stop(decoder)
     model, request = decoder.model.model, decoder.request(prompt)
     most = len(prompt) + request.longest
     ids = torch.tensor(np.asarray(prompt, np.int64), device=model.device)[None]
-    starts: list[int] = []  # tokens before each pass
-    clock, in_other_run = Clock(), False
-
-    def before(_model: Any, _args: Any, inputs: dict[str, Any]) -> None:
-        nonlocal in_other_run
-        if in_other_run:  # a pass of another side, over the same model
-            return
-        cache = inputs.get("past_key_values")
-        starts.append(0 if cache is None else int(cache.get_seq_length()))
-        passing = clock.lap("verify")
-        if threads is not None:
-            threads.adapt(passing if len(starts) > 2 else 0.0)
-        if catch_up is not None and starts[-1]:
-            in_other_run = True
-            catch_up(starts[-1] + 1 - len(prompt))
-            in_other_run = False
-        clock.resume()
-
-    def after(*_: Any) -> None:
-        if len(starts) == 1 and not in_other_run:
-            clock.lap("prefill")
-
-    hooks = (
-        model.register_forward_pre_hook(before, with_kwargs=True),
-        model.register_forward_hook(after),
-    )
-    try:
-        with model_passes():
-            whole = model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                **generate_options(decoder.model, decoder.options.sampling, max_length=most),
-                **options,
-            )
-    finally:
-        for hook in hooks:
-            hook.remove()
-    clock.lap("verify")
+    passes = _TimedPasses(catch_up, threads)
+    with model_passes():
+        whole = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            streamer=passes,
+            **generate_options(decoder.model, decoder.options.sampling, max_length=most),
+            **options,
+        )
     written = whole[0, len(prompt) :].cpu().numpy().astype(np.int32)
+    first, *later = passes.tokens_per_pass
+    if later:  # with prompt lookup the first pass may accept drafts, too
+        later[0] += first - 1
     return Decoded(
         prompt_tokens=len(prompt),
         token_ids=written,
-        accepted_per_pass=_accepted_per_pass(starts, len(prompt), len(written)),
+        accepted_per_pass=[tokens - 1 for tokens in later],
         ended_by="eos" if len(written) and int(written[-1]) in request.eos else "length",
-        seconds=clock.seconds,
-        prefill_seconds=clock.laps.get("prefill", 0.0),
+        seconds=passes.clock.seconds,
+        prefill_seconds=passes.clock.laps["prefill"],
         draft_seconds=0.0,
-        verify_seconds=clock.laps["verify"],
+        verify_seconds=passes.clock.laps["verify"],
     )
-
-
-def _accepted_per_pass(starts: Sequence[int], prompt: int, written: int) -> list[int]:
-    """Return the accepted draft tokens of each pass after the first.
-
-    Further tokens of the first count for the second, so that the sum is right.
-    """
-    ends = [*starts[2:], prompt + written - 1]
-    lengths = [end - start for start, end in zip(starts[1:], ends, strict=False)]
-    if lengths:
-        lengths[0] += written - 1 - sum(lengths)
-    return [max(length - 1, 0) for length in lengths]
