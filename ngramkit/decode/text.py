@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ngramkit.basics.terminal_text import REPLACEMENT
@@ -32,9 +32,9 @@ class TextStream:
         self._run = bytearray()  # held-back new byte tokens
         self._ids: list[int] = []  # a window of the last tokens
         self._known = 0  # tokens of the window whose text is known
-        whole = self._move([int(token) for token in prompt[-2 * TOKENS_OF_CONTEXT :]])
-        # The known text and, if it ends inside a character, the text without that character.
-        self._before = [whole, *self._shorter(whole)]
+        # The known text, and what it may be without an incomplete character at its end.
+        self._before: list[str] = []
+        self._begin_after([int(token) for token in prompt[-2 * TOKENS_OF_CONTEXT :]])
 
     def push(self, token: int) -> str:
         """Return the text that `token` completes."""
@@ -58,21 +58,25 @@ class TextStream:
 
     def _take_new_text(self, *, hold_back: bool) -> str:
         """Return the text since the last call, without an incomplete character if `hold_back`."""
-        text = self._decode(self._ids)
-        incomplete = REPLACEMENT if hold_back and text.endswith(REPLACEMENT) else ""
         self._run.clear()
         self._in_run = False
+        text = self._decode(self._ids)
         if text == self._before[0]:
-            whole = self._move(self._ids)
-            self._before = [whole, *self._shorter(whole)]
+            self._begin_after(self._ids)
             return ""
-        before = next(filter(text.startswith, self._before), None)
-        if before is None:  # a run of byte tokens became invalid
-            before, text = "", self._decode(self._ids[self._known :])
-        piece = text[len(before) :].removesuffix(incomplete)
-        window = self._move(self._ids)
-        self._before = [window.removesuffix(incomplete)]
-        return piece
+        before = [known for known in self._before if text.startswith(known)]
+        # Without one, a run of byte tokens became invalid.
+        new = text.removeprefix(before[0]) if before else self._decode(self._ids[self._known :])
+        incomplete = REPLACEMENT if hold_back and text.endswith(REPLACEMENT) else ""
+        self._before = [self._move(self._ids).removesuffix(incomplete)]
+        return new.removesuffix(incomplete)
+
+    def _begin_after(self, ids: list[int]) -> None:
+        """Expect text after `ids`, which may end inside a character."""
+        self._before = [self._move(ids)]
+        for count in range(1, MAX_CHARACTER_BYTES):
+            if self._before[-1].endswith(REPLACEMENT):
+                self._before.append(self._decode(self._ids[:-count]))
 
     def _move(self, ids: list[int]) -> str:
         """Keep the last tokens from a whole character on; return their text.
@@ -88,12 +92,6 @@ class TextStream:
                 break
         self._known = len(self._ids)
         return text
-
-    def _shorter(self, whole: str) -> Iterator[str]:
-        for count in range(1, MAX_CHARACTER_BYTES):
-            if whole.endswith(REPLACEMENT):
-                whole = self._decode(self._ids[:-count])
-                yield whole
 
     def _decode(self, ids: Sequence[int]) -> str:
         text: str = self._backend.decode(ids, skip_special_tokens=not self._special)
