@@ -210,11 +210,18 @@ def read_with_each(
         verifier = SpeCacheVerifier(model, options, room=room, guesses=guesses)
         try:
             with torch.inference_mode():
-                verifier.take_over(cache)
+                take_over(verifier, cache)
             readings[name] = _read(verifier, logits, text)
         finally:
             verifier.close()
     return readings
+
+
+def take_over(verifier: SpeCacheVerifier, cache: InPlaceCache) -> None:
+    """Let a new verifier hold the prompt that the model's own `cache` has read."""
+    for layer, full in zip(verifier.run.low_layers, cache.in_place, strict=True):
+        layer.update(full.keys[:1, :, : cache.length], full.values[:1, :, : cache.length])
+    verifier.run.end_pass()
 
 
 def _read(verifier: Verifier, logits: torch.Tensor, text: TokenArray) -> Reading:

@@ -22,7 +22,7 @@ import torch
 from benchmarks import Row, in_turns, markdown
 from benchmarks._figures import write_figures
 from benchmarks.engine import SMALL
-from benchmarks.needle import docstrings, needles, read_with_each
+from benchmarks.needle import docstrings, needles, read_with_each, take_over
 from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.specache.attention import using_specache_attention
@@ -108,7 +108,7 @@ def _step(
     options = SpeCache(bits=bits, group=32, top_k=64, residual=64)
     ours = SpeCacheVerifier(model.model, options, room=length)
     with torch.inference_mode():
-        ours.take_over(cache)
+        take_over(ours, cache)
         ours.verify(5, DraftTree.empty())  # the first guess, memory
     ours.keep([])
     ours.close()

@@ -10,9 +10,10 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.decode.specache.growing import cpu_memory
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.quantize import KEYS, VALUES, LowBits
-from ngramkit.decode.specache.store import Copies, PairStore, cpu_memory
+from ngramkit.decode.specache.store import Copies, PairStore
 
 
 @dataclass
@@ -277,7 +278,7 @@ class SpeCacheLayer(CacheLayerMixin):
         newest = torch.cat([self._residual[0], self._pass[0]], 2)
         if self.quantised == 0:
             return newest
-        return torch.cat([self.store.everything[0][None].to(newest), newest], 2)
+        return torch.cat([self.store.keys[None].to(newest), newest], 2)
 
     def select_heaviest(self, weights: torch.Tensor, keeps: int) -> None:
         """Select the next pass's pairs; begin copying their positions to the CPU.
@@ -294,7 +295,7 @@ class SpeCacheLayer(CacheLayerMixin):
         heads = self._residual[0].shape[1]
         mean = weights[:, :among].view(heads, -1, among).mean(1)
         positions = mean.topk(k, sorted=False).indices
-        there = cpu_memory(positions, tuple(positions.shape), positions.dtype)
+        there = cpu_memory(positions, tuple(positions.shape))
         self._copies.copy(there, positions)
         self._asked = (positions, there, self._copies.mark())
 

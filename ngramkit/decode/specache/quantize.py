@@ -12,12 +12,13 @@ channels, the first in the lowest bits. Scales and zeros are float16 before code
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch.nn.functional import embedding
+
+from ngramkit.decode.specache.growing import Rows
 
 KEYS, VALUES = "keys", "values"
 LARGEST = torch.finfo(torch.float16).max
@@ -34,46 +35,25 @@ class LowBits:
     """Numbers of one kind, quantised when appended; `room` in tokens."""
 
     def __init__(self, kind: str, bits: int, group: int, room: int) -> None:
-        self._kind, self._bits, self._group, self._room = kind, bits, group, room
-        shared = group if kind == KEYS else 1
-        self._tokens = (1, shared, shared)  # tokens per row of codes, scales and zeros
-        self._parts: list[torch.Tensor] = []  # codes, scales and zeros
-        self.length = 0  # tokens
+        self._kind, self._bits, self._group = kind, bits, group
+        shared = group if kind == KEYS else 1  # tokens per scale and zero of a channel
+        self._parts = [Rows(room), Rows(room // shared), Rows(room // shared)]
 
     def append(self, numbers: torch.Tensor) -> None:
         """Append [heads, tokens, dim], whole groups of tokens."""
-        parts = quantize(numbers, self._kind, self._bits, self._group)
-        end = self.length + numbers.shape[1]
-        if not self._parts or end > self._room:
-            self._grow(parts, end)
-        for part, new, tokens in zip(self._parts, parts, self._tokens, strict=True):
-            part[:, self.length // tokens : end // tokens] = new
-        self.length = end
+        new = quantize(numbers, self._kind, self._bits, self._group)
+        for rows, part in zip(self._parts, new, strict=True):
+            rows.extend(part).copy_(part)
 
     def read_into(self, out: torch.Tensor) -> None:
         """Dequantise into `out` [heads, length, dim]."""
-        if self.length:
-            dequantize_into(out, Block(*self._filled()), self._kind, self._bits, self._group)
+        if out.shape[1]:
+            block = Block(*(rows.held for rows in self._parts))
+            dequantize_into(out, block, self._kind, self._bits, self._group)
 
     @property
     def bytes(self) -> int:
-        return sum(part.nbytes for part in self._parts)
-
-    def _filled(self) -> list[torch.Tensor]:
-        parts = zip(self._parts, self._tokens, strict=True)
-        return [part[:, : self.length // tokens] for part, tokens in parts]
-
-    def _grow(self, like: Sequence[torch.Tensor], end: int) -> None:
-        filled = self._filled() if self._parts else []
-        spare = end // 4 // self._group * self._group if self._parts else 0
-        self._room = max(self._room, end + spare)
-        rows = [self._room // tokens for tokens in self._tokens]
-        self._parts = [
-            part.new_empty((part.shape[0], count, part.shape[2]))
-            for part, count in zip(like, rows, strict=True)
-        ]
-        for part, old in zip(self._parts, filled, strict=False):
-            part[:, : old.shape[1]] = old
+        return sum(rows.bytes for rows in self._parts)
 
 
 def quantize(numbers: torch.Tensor, kind: str, bits: int, group: int) -> Block:

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from ngramkit.decode.specache.growing import Rows
+
 
 class Copies:
     """Copies between the device and CPU memory, ordered by marks; here synchronous."""
@@ -58,29 +60,25 @@ def copies_for(device: torch.device) -> Copies:
     return OnStream(device) if device.type == "cuda" else Copies()
 
 
-def cpu_memory(like: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return uninitialised memory, pinned if `like` is on CUDA."""
-    return torch.empty(shape, dtype=dtype, pin_memory=like.is_cuda)
-
-
 class PairStore:
     """One layer's pairs [heads, length, dim] in CPU memory; append-only."""
 
     def __init__(self, copies: Copies, room: int) -> None:
         self._copies = copies
-        self._room = room
-        self._parts: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._keys, self._values = Rows(room, on_cpu=True), Rows(room, on_cpu=True)
         self._written: Any = None
-        self.length = 0
+
+    @property
+    def length(self) -> int:
+        return self._keys.length
 
     def append(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Append [heads, n, dim] each, on the device."""
-        end = self.length + keys.shape[1]
-        parts = self._with_room(keys, values, end)
-        for part, new in zip(parts, (keys, values), strict=True):
-            self._copies.copy(part[:, self.length : end], new)
+        if self.length:  # growing reads the earlier pairs
+            self._copies.wait_here(self._written)
+        self._copies.copy(self._keys.extend(keys), keys)
+        self._copies.copy(self._values.extend(values), values)
         self._written = self._copies.mark()
-        self.length = end
 
     def gather(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the pairs at `positions` (int64[heads, k], on the CPU): [heads, k, dim] each.
@@ -88,37 +86,16 @@ class PairStore:
         They are contiguous: scattered copies to a device are slow (Fig. 2).
         """
         self._copies.wait_here(self._written)
-        keys, values = self.everything
-        return _rows(keys, positions), _rows(values, positions)
+        return _rows(self._keys.held, positions), _rows(self._values.held, positions)
 
     @property
-    def everything(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """[heads, length, dim] each, on the CPU."""
-        assert self._parts is not None
-        keys, values = self._parts
-        return keys[:, : self.length], values[:, : self.length]
+    def keys(self) -> torch.Tensor:
+        """[heads, length, dim], on the CPU."""
+        return self._keys.held
 
     @property
     def bytes(self) -> int:
-        return 0 if self._parts is None else sum(part.nbytes for part in self._parts)
-
-    def _with_room(
-        self, keys: torch.Tensor, values: torch.Tensor, end: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        if self._parts is not None and end <= self._parts[0].shape[1]:
-            return self._parts
-        self._room = max(self._room, end + end // 4 if self._parts is not None else end)
-        old = self._parts
-        if old is not None:
-            self._copies.wait_here(self._written)
-        parts = []
-        for i, new in enumerate((keys, values)):
-            part = cpu_memory(new, (new.shape[0], self._room, new.shape[2]), new.dtype)
-            if old is not None:
-                part[:, : self.length] = old[i][:, : self.length]
-            parts.append(part)
-        self._parts = (parts[0], parts[1])
-        return self._parts
+        return self._keys.bytes + self._values.bytes
 
 
 def _rows(numbers: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from ngramkit.basics.errors import InputError
-from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.specache.attention import CURRENT_RUN, using_specache_attention
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.prefetching_cache import SpeCacheRun
@@ -85,7 +84,6 @@ class SpeCacheVerifier:
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
         """Read the prompt in full precision; return the logits [1, V] after it."""
-        self._speculative = None
         logits = self._pass(prompt.tolist(), logits_to_keep=1)
         if self.run.missing:
             raise InputError(
@@ -95,13 +93,6 @@ class SpeCacheVerifier:
                 "Leave out the cache option.",
             )
         return logits
-
-    def take_over(self, cache: InPlaceCache) -> None:
-        """Take over the prompt that the model's own `cache` has read."""
-        self._speculative = None
-        for layer, full in zip(self.run.low_layers, cache.in_place, strict=True):
-            layer.update(full.keys[:1, :, : cache.length], full.values[:1, :, : cache.length])
-        self.run.end_pass()
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
         """Return logits [1, V] after `root`, read with the speculative token."""
