@@ -31,9 +31,9 @@ from ngramkit.decode.length_limits import LENGTH_BEFORE_SCALING, rope_limits, ro
 from ngramkit.decode.load import attention_of, context_of, digest_of, software_facts
 from ngramkit.decode.masks import TreeMasks
 from ngramkit.decode.packed_weights import devices_of
-from ngramkit.decode.passes import model_passes
+from ngramkit.decode.passes import Forward, model_passes
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
-from ngramkit.decode.verify_tree import TreeVerifier, takes_positions
+from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import DraftTree
 
 LOG = logging.getLogger("ngramkit")
@@ -172,7 +172,7 @@ def _agrees_over_passes(model: Any, kind: Kind) -> bool:
         verifier.keep(path)
         text += [root, *tree.token_ids[path].tolist()]
     logits = torch.cat(parts)
-    plain = _plain_logits(model, text, use_cache=False)[PROMPT_TOKENS - 1 :]
+    plain = Forward(model)([text], 0)[0, PROMPT_TOKENS - 1 :]
     tolerance = TOLERANCES.get(model.dtype, TOLERANCE_16_BITS)
     exact, share = tolerance, MIN_SHARE_OF_ROWS
     if is_chain:
@@ -181,14 +181,6 @@ def _agrees_over_passes(model: Any, kind: Kind) -> bool:
         return False
     generated = _generated_logits(model, text)
     return _are_near(logits[-GENERATED_ROWS:], generated, tolerance, share=0.6)
-
-
-def _plain_logits(model: Any, text: list[int], begin: int = 0, **inputs: Any) -> torch.Tensor:
-    ids = torch.tensor([text], device=model.device)
-    if takes_positions(model) and "position_ids" not in inputs:
-        inputs["position_ids"] = torch.arange(begin, begin + len(text), device=model.device)[None]
-    logits: torch.Tensor = model(input_ids=ids, **inputs).logits[0]
-    return logits
 
 
 def _generated_logits(model: Any, text: list[int]) -> torch.Tensor:
@@ -222,7 +214,8 @@ def _agrees_around_length(model: Any, kind: Kind, length: int) -> bool:
 
     Nodes reach beyond only with rope: learned positions end there.
     """
-    if not takes_positions(model):
+    forward = Forward(model)
+    if not forward.takes_positions:
         return True
     siblings, chain = (
         SIZE_AROUND_LENGTH if issubclass(kind, TreeVerifier) else (0, sum(SIZE_AROUND_LENGTH))
@@ -234,14 +227,14 @@ def _agrees_around_length(model: Any, kind: Kind, length: int) -> bool:
     beyond = chain // 2 if has_rope else 0
     begin = length - 1 - len(path) + beyond
     inside = [root, *tree.token_ids[path].tolist()][: len(path) + 1 - beyond]
-    plain = _plain_logits(model, inside, begin, use_cache=False)
+    plain = forward([inside], begin)[0]
     inputs: dict[str, Any] = {}
     if issubclass(kind, TreeVerifier):
         masks = TreeMasks(model.config.get_text_config(), model.dtype, model.device)
         positions, mask = masks.positions_and_mask(0, tree.parents)
         inputs = {"position_ids": positions + begin, "attention_mask": mask}
     drafted = [root, *tree.token_ids.tolist()]
-    logits = _plain_logits(model, drafted, begin, use_cache=False, **inputs)
+    logits = forward([drafted], begin, **inputs)[0]
     logits = logits[[0, *(node + 1 for node in path)]][: len(inside)]
     return _are_near(logits, plain, TOLERANCES.get(model.dtype, TOLERANCE_16_BITS))
 
@@ -260,7 +253,7 @@ def _agrees_beyond_window(model: Any, window: int) -> bool:
     root, tree = next(tokens), _made_up_tree(tokens, siblings, chain)
     path = _chain_nodes(siblings, chain)
     text = [root, *tree.token_ids[path].tolist()]
-    plain = _plain_logits(model, text, length, past_key_values=cache, use_cache=True)
+    plain = Forward(model, cache)([text], length)[0]
     logits = TreeVerifier(model, room=0, cache=cache).verify(root, tree)
     logits = logits[[0, *(node + 1 for node in path)]]
     return _are_near(logits, plain, TOLERANCES.get(model.dtype, TOLERANCE_16_BITS))

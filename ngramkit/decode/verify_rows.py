@@ -7,7 +7,6 @@ next pass replays the accepted tokens before its draft. Replayed tokens count to
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 
 from ngramkit.decode.cache import RecurrentCache
+from ngramkit.decode.passes import Forward
 from ngramkit.drafters.base import DraftTree, TokenArray
 from ngramkit.kernels.tree_paths import best_path, root_to_leaf_paths
 
@@ -23,12 +23,8 @@ class BatchVerifier:
     """The passes of one request; `fit` each draft before `verify` reads all its paths."""
 
     def __init__(self, model: Any, *, room: int) -> None:
-        self._model = model
-        self._device = model.device
         self._cache = RecurrentCache(model.config.get_text_config(decoder=True), room)
-        inputs = inspect.signature(model.forward).parameters
-        self._name = "cache_params" if "cache_params" in inputs else "past_key_values"
-        self._takes_positions = "position_ids" in inputs
+        self._forward = Forward(model, self._cache)
         self._rows = np.zeros(1, np.int64)  # row of the root and of each node of the last draft
         self._written: list[int] = []  # the root and the draft's tokens
 
@@ -47,7 +43,7 @@ class BatchVerifier:
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
         new = prompt[self._cache.length :]
-        logits = self._forward(new[None], logits_to_keep=1)
+        logits = self._read(new[None], logits_to_keep=1)
         self._cache.settle(0, len(new))
         self._cache.mark()  # a conversation may diverge after the prompt
         return logits[0]
@@ -59,7 +55,7 @@ class BatchVerifier:
         drafted = np.append(tree.token_ids, [root, root])[nodes]
         self._width = drafted.shape[1]
         replayed = np.tile(np.array(self._cache.replayed, np.int32), (len(drafted), 1))
-        logits = self._forward(np.hstack([replayed, drafted]))[:, replayed.shape[1] :]
+        logits = self._read(np.hstack([replayed, drafted]))[:, replayed.shape[1] :]
         at = torch.from_numpy(self._rows), torch.from_numpy(columns)
         return logits[at[0].to(logits.device), at[1].to(logits.device)]
 
@@ -79,16 +75,9 @@ class BatchVerifier:
         else:
             self._cache.replay(self._cache.replayed[: length - self._cache.length])
 
-    def _forward(self, tokens: TokenArray, **inputs: Any) -> torch.Tensor:
+    def _read(self, tokens: TokenArray, **inputs: Any) -> torch.Tensor:
         self._cache.begin(len(tokens))
-        ids = torch.from_numpy(tokens.astype(np.int64)).to(self._device)
-        inputs[self._name] = self._cache
-        if self._takes_positions:  # as `generate` does: some models count differently without
-            begin = self._cache.length
-            positions = torch.arange(begin, begin + ids.shape[1], device=self._device)
-            inputs["position_ids"] = positions[None]
-        logits: torch.Tensor = self._model(input_ids=ids, use_cache=True, **inputs).logits
-        return logits
+        return self._forward(tokens, self._cache.length, **inputs)
 
 
 class ChainVerifier(BatchVerifier):
