@@ -17,7 +17,7 @@ from ngramkit.basics.notebook import NOTEBOOK_BARS
 from ngramkit.basics.progress import Reporter
 from ngramkit.basics.results import Result
 from ngramkit.builders.tokens import parse_memory
-from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
+from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.outputs import ARTIFACTS, require_fit_for_output
 from ngramkit.formats.replacing import clear_killed_run, exists_error, require_writable
@@ -28,19 +28,25 @@ from ngramkit.remote.publishing import require_out
 
 class ExportFormat(NamedTuple):
     ending: str  # of a file's name
+    kinds: tuple[str, ...] = ("datastore",)  # of artifacts
     options: tuple[str, ...] = ()  # those that not every format has
     marks_private: bool = False  # it can hold the mark of private texts
 
 
+TABLES = ("frozen-table", "model-bigram")
 EXPORTS = {
-    "llama.cpp": ExportFormat(".bin", ("dynamic", "min_count", "max_ngrams", "gguf", "memory")),
+    "llama.cpp": ExportFormat(
+        ".bin", ("datastore", *TABLES), ("dynamic", "min_count", "max_ngrams", "gguf", "memory")
+    ),
     "ik_llama.cpp": ExportFormat("-suffix.bin"),
-    "exllamav3": ExportFormat(".sam", ("memory", "model"), marks_private=True),
-    "rest-idx": ExportFormat(".idx", ("u32",)),
-    "parquet": ExportFormat(".parquet", ("model",), marks_private=True),
-    "jsonl": ExportFormat(".jsonl", ("model",)),
-    "datasets": ExportFormat("-text.jsonl", ("model",)),
-    "transformers": ExportFormat("-transformers", marks_private=True),
+    "exllamav3": ExportFormat(".sam", options=("memory", "model"), marks_private=True),
+    "rest-idx": ExportFormat(".idx", options=("u32",)),
+    "parquet": ExportFormat(
+        ".parquet", ("datastore", "tokens", *TABLES), ("model",), marks_private=True
+    ),
+    "jsonl": ExportFormat(".jsonl", ("datastore", "tokens"), ("model",)),
+    "datasets": ExportFormat("-text.jsonl", ("datastore", "tokens"), ("model",)),
+    "transformers": ExportFormat("-transformers", ("datastore", *TABLES), marks_private=True),
 }
 IMPORT_KINDS = {"llama.cpp": "frozen", "rest-idx": "datastore"}
 
@@ -95,6 +101,12 @@ def export(
             require_between(name, count, 1)
     memory = parse_memory(memory)
     artifact = source if isinstance(source, Artifact) else open_artifact(source, reporter=reporter)
+    if artifact.kind not in EXPORTS[to].kinds:
+        raise UsageError(
+            f"cannot export {artifact.where} to {to}: it is {a_kind(artifact.kind)}",
+            f"Export {' or '.join(map(a_kind, EXPORTS[to].kinds))}.",
+            option="to",
+        )
     if out:
         path = expand_home(out)
     else:
@@ -106,7 +118,6 @@ def export(
     if os.path.lexists(path) and not force:
         raise exists_error(path)
     require_writable(path)
-    options: dict[str, Any] = {"force": force, "reporter": reporter}
     if gguf is not None:
         if not is_gguf(str(gguf)):
             raise UsageError(
@@ -115,24 +126,26 @@ def export(
                 option="gguf",
             )
         artifact.tokenizer.require(load_tokenizer(str(gguf)).record, str(artifact.path))
+    made: Any = artifact  # of one of the format's kinds
+    options: dict[str, Any] = {"reporter": reporter, "force": force}
     if to == "llama.cpp":
         from ngramkit.exchange.llama_cpp import export_cache
 
         options |= {"min_count": min_count or 1, "max_ngrams": max_ngrams, "memory": memory}
-        counts = export_cache(artifact, path, dynamic=dynamic, **options)
+        counts = export_cache(made, path, dynamic=dynamic, **options)
     elif to == "rest-idx":
         from ngramkit.exchange.rest_idx import export_rest_idx
 
-        counts = export_rest_idx(_require_datastore(artifact), path, u32=u32, **options)
+        counts = export_rest_idx(made, path, u32=u32, **options)
     elif to == "ik_llama.cpp":
         from ngramkit.exchange.ik_llama_cpp import export_corpus
 
-        counts = export_corpus(_require_datastore(artifact), path, **options)
+        counts = export_corpus(made, path, **options)
     elif to == "exllamav3":
         from ngramkit.exchange.exllamav3 import export_automaton
 
-        store, folder = _require_datastore(artifact), model or artifact.tokenizer.id
-        counts = export_automaton(store, folder, path, memory=memory, **options)
+        folder = model or artifact.tokenizer.id
+        counts = export_automaton(made, folder, path, memory=memory, **options)
     elif to == "transformers":
         from ngramkit.exchange.transformers import export_folder
 
@@ -140,33 +153,17 @@ def export(
     elif to == "parquet":
         from ngramkit.exchange.parquet import export_parquet
 
-        counts = export_parquet(artifact, _tokenizer_for(artifact, model), path, **options)
+        tokenizer = load_tokenizer(model or artifact.tokenizer.id)
+        counts = export_parquet(made, tokenizer, path, **options)
     else:
-        from ngramkit.exchange.text import export_jsonl, require_text
+        from ngramkit.exchange.text import export_jsonl
 
-        options |= {"objects": to == "datasets"}
-        counts = export_jsonl(
-            require_text(artifact), _tokenizer_for(artifact, model), path, **options
-        )
+        tokenizer = load_tokenizer(model or artifact.tokenizer.id)
+        counts = export_jsonl(made, tokenizer, path, objects=to == "datasets", **options)
     private = artifact.manifest.private
     if private and not EXPORTS[to].marks_private:
         reporter.note(f"{path} holds private texts, and a {to} file cannot be marked private")
     return Exported(path, artifact.path, to, counts, private)
-
-
-def _tokenizer_for(artifact: Artifact, model: str | Path | None) -> TextTokenizer:
-    return load_tokenizer(model or artifact.tokenizer.id)
-
-
-def _require_datastore(artifact: Artifact) -> Any:
-    from ngramkit.formats.datastore import Datastore
-
-    if not isinstance(artifact, Datastore):
-        raise UsageError(
-            f"cannot export documents: {artifact.where} is {a_kind(artifact.kind)}",
-            "Export a datastore.",
-        )
-    return artifact
 
 
 def _refuse_options(parameter: str, format: str, options: Mapping[str, Any]) -> None:

@@ -38,7 +38,7 @@ from ngramkit.builders.frozen import narrow_counts
 from ngramkit.builders.merge import mark_changes
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.exchange.ngrams import Ngrams, longest_order, ngrams_of
-from ngramkit.formats.artifact import Artifact, token_dtype
+from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
@@ -62,7 +62,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def export_cache(
-    artifact: Artifact,
+    artifact: Datastore | FrozenTable | ModelBigram,
     path: Path,
     *,
     dynamic: bool = False,
@@ -100,9 +100,22 @@ def export_cache(
         )
     if max_ngrams is not None:
         selection.fit(pieces())
-    selected = _require_some_ngram(selection.select(pieces()), artifact, min_count)
-    private = artifact.manifest.private
-    written = write_cache(path, selected, force=force, inputs=[artifact.path], private=private)
+    selected = selection.select(pieces())
+    first = next((piece for piece in selected if len(piece.rows)), None)
+    if first is None:
+        seen = f" and that was seen {min_count:,} times" if min_count > 1 else ""
+        raise UsageError(
+            f"{artifact.where} holds no n-gram that llama.cpp would draft from{seen}",
+            "Lower min_count." if min_count > 1 else "Export a datastore of more text.",
+            option="min_count",
+        )
+    written = write_cache(
+        path,
+        chain([first], selected),
+        force=force,
+        inputs=[artifact.path],
+        private=artifact.manifest.private,
+    )
     size = written["bytes"]
     if size >= LOADED_BYTES_PER_SECOND:
         reporter.note(f"llama.cpp reads these {size / 1e6:,.0f} MB {_loading_time(size)}")
@@ -168,22 +181,6 @@ def import_cache(
 def _loading_time(size: int) -> str:
     seconds = max(size / LOADED_BYTES_PER_SECOND, 1)
     return f"in about {seconds:,.0f} s at each start (57 s for 864 MB were measured)"
-
-
-def _require_some_ngram(
-    pieces: Iterable[Ngrams], artifact: Artifact, least: int
-) -> Iterator[Ngrams]:
-    empty = True
-    for piece in pieces:
-        empty = empty and not len(piece.rows)
-        yield piece
-    if empty:
-        raise UsageError(
-            f"{artifact.where} holds no n-gram that llama.cpp would draft from"
-            + (f" and that was seen {least:,} times" if least > 1 else ""),
-            "Lower min_count." if least > 1 else "Export a datastore of more text.",
-            option="min_count",
-        )
 
 
 def _require_one_order(path: Path, orders: Sequence[int], order: int | None) -> int:

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.errors import UsageError
-from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.machine import cores, free_memory
 from ngramkit.builders.merge import mark_changes, sum_rows
 from ngramkit.formats.artifact import Artifact
@@ -40,22 +39,16 @@ class Ngrams:
         begins = mark_changes(self.rows[:, :-1])
         return np.flatnonzero(begins), np.cumsum(begins) - 1
 
-    def slice(self, begin: int, end: int) -> Ngrams:
-        return Ngrams(self.rows[begin:end], self.counts[begin:end])
 
-
-def ngrams_of(artifact: Artifact, order: int, memory: int | None = None) -> Iterator[Ngrams]:
-    """Count n-grams of `order` tokens. Raises UsageError for kinds without n-grams."""
-    if isinstance(artifact, Datastore):
-        return datastore_ngrams(artifact, order, memory)
+def ngrams_of(
+    artifact: Datastore | FrozenTable | ModelBigram, order: int, memory: int | None = None
+) -> Iterator[Ngrams]:
+    """Count n-grams of `order` tokens."""
     if isinstance(artifact, FrozenTable):
         return frozen_ngrams(artifact, order)
     if isinstance(artifact, ModelBigram):
         return bigram_ngrams(artifact, order)
-    raise UsageError(
-        f"cannot export n-grams: {artifact.where} is {a_kind(artifact.kind)}",
-        "Export a datastore, a frozen-table or a model-bigram.",
-    )
+    return datastore_ngrams(artifact, order, memory)
 
 
 def longest_order(artifact: Artifact) -> int:
@@ -142,8 +135,8 @@ def _whole_groups(pieces: Iterator[Ngrams]) -> Iterator[Ngrams]:
             piece = Ngrams(*sum_rows(rows, np.concatenate([rest.counts, piece.counts])))
         last = int(piece.groups()[0][-1]) if len(piece.rows) else 0
         if last:
-            yield piece.slice(0, last)
-        rest = piece.slice(last, len(piece.rows))
+            yield Ngrams(piece.rows[:last], piece.counts[:last])
+        rest = Ngrams(piece.rows[last:], piece.counts[last:])
     if rest is not None and len(rest.rows):
         yield rest
 

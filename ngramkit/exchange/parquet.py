@@ -32,13 +32,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ngramkit.basics.errors import InputError, UsageError
-from ngramkit.basics.kinds import a_kind
+from ngramkit.basics.errors import InputError
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.basics.terminal_text import REPLACEMENT
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.exchange.text import texts_of_documents
-from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.model_bigram import ModelBigram
@@ -52,26 +50,21 @@ ORIGIN = {b"ngramkit": b"text"}  # metadata of a file of documents
 
 
 def export_parquet(
-    artifact: Artifact,
+    artifact: Datastore | TokenStore | FrozenTable | ModelBigram,
     tokenizer: TextTokenizer,
     path: Path,
     *,
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:
-    """Write the rows of an artifact; return counts. Raises UsageError for other kinds."""
+    """Write the rows of an artifact of one of these kinds; return counts."""
     artifact.tokenizer.require(tokenizer.record, str(artifact.path))
     if isinstance(artifact, FrozenTable):
         groups = _frozen_groups(artifact, tokenizer)
     elif isinstance(artifact, ModelBigram):
         groups = _bigram_groups(artifact, tokenizer)
-    elif isinstance(artifact, Datastore | TokenStore):
-        groups = _text_groups(artifact, tokenizer)
     else:
-        raise UsageError(
-            f"cannot export rows: {artifact.where} is {a_kind(artifact.kind)}",
-            "Export a datastore, a token store, a frozen-table or a model-bigram.",
-        )
+        groups = _text_groups(artifact, tokenizer)
     reporter.stage("rows", None, "rows")
     written = 0
     private = artifact.manifest.private

@@ -14,11 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ngramkit.basics.errors import UsageError
-from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.progress import SILENT, Reporter
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.replacing import whole_file
 from ngramkit.formats.safetensors import Array
@@ -29,7 +26,7 @@ TEXT_FIELD = "text"
 
 
 def export_jsonl(
-    store: Artifact,
+    store: Datastore | TokenStore,
     tokenizer: TextTokenizer,
     path: Path,
     *,
@@ -37,11 +34,7 @@ def export_jsonl(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> dict[str, int]:
-    """Write a datastore's or token store's documents as strings, or as `objects`.
-
-    Raises UsageError for other kinds.
-    """
-    store = require_text(store)
+    """Write the documents as strings, or as `objects`."""
     store.tokenizer.require(tokenizer.record, str(store.path))
     reporter.stage("documents", store.manifest.counts.get("documents"), "documents")
     written = 0
@@ -55,15 +48,6 @@ def export_jsonl(
             written += len(lines)
             reporter.advance(len(lines))
         return {"documents": written, "bytes": file.tell()}
-
-
-def require_text(artifact: Artifact) -> Datastore | TokenStore:
-    if isinstance(artifact, Datastore | TokenStore):
-        return artifact
-    raise UsageError(
-        f"cannot export documents: {artifact.where} is {a_kind(artifact.kind)}",
-        "Export a datastore or a token store.",
-    )
 
 
 def texts_of_documents(

@@ -14,8 +14,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from ngramkit.basics.errors import UsageError
-from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.models import HUB_IDS, is_gguf
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import (
@@ -31,7 +29,6 @@ from ngramkit.formats.outputs import ARTIFACT, CARD
 from ngramkit.formats.replacing import PRIVATE, Replacement
 from ngramkit.formats.safetensors import WrongFileError, sha256_of
 
-KINDS = ("datastore", "frozen-table", "model-bigram")
 NEEDED_VERSION = "ngramkit>=0.2.0"  # has `hub_generate`; transformers reads digits and dots only
 GENERATE_CODE = '''\
 """Generates with this repository's ngramkit artifact: the same text, in fewer passes.
@@ -46,12 +43,7 @@ from ngramkit.decode.hub_generate import generate as generate
 
 
 def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> dict[str, int]:
-    """Write the folder. Raises UsageError if no drafter can use only the artifact."""
-    if artifact.kind not in KINDS:
-        raise UsageError(
-            f"cannot export {artifact.where}: no drafter needs only {a_kind(artifact.kind)}",
-            f"Export a {' or a '.join(KINDS)}.",
-        )
+    """Write the folder of an artifact that a drafter can use without others."""
     with Replacement(out, force=force, inputs=[artifact.path]) as new:
         new.empty(PRIVATE if artifact.manifest.private else 0o777)
         size = _write_export(artifact, new.partial)
@@ -76,19 +68,14 @@ def _write_export(artifact: Artifact, folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def hub_id(model: str) -> str | None:
-    """Return the model's Hub id, or None for local models."""
-    name = HUB_IDS.get(model, model)
-    local = is_gguf(name) or Path(name).exists()
-    return name if is_hub_id(name) and not local else None
-
-
 def _model_card(artifact: Artifact) -> str:
     """Return the model card, which never names a local path."""
-    manifest, base_model = artifact.manifest, hub_id(artifact.tokenizer.id)
-    name = base_model or model_name(artifact.tokenizer.id)
+    manifest, model = artifact.manifest, artifact.tokenizer.id
+    hub_id = HUB_IDS.get(model, model)
+    is_local = is_gguf(hub_id) or Path(hub_id).exists() or not is_hub_id(hub_id)
+    name = model_name(model) if is_local else hub_id
     heading = card_title(replace(manifest, tokenizer=replace(manifest.tokenizer, id=name)))
-    base = f"base_model: {escaped_yaml(base_model)}\n" if base_model else ""
+    base = "" if is_local else f"base_model: {escaped_yaml(hub_id)}\n"
     return f"""---
 library_name: transformers
 {base}tags: ["custom_generate", "ngramkit", "{artifact.kind}"]

@@ -184,7 +184,7 @@ def test_the_model_must_be_exllamav3s_folder(build, token_store, tmp_path, word_
     other = build_datastore(token_store([[1, 2]], 20), tmp_path / "other")
     with pytest.raises(ArtifactError, match="tokenizer"):
         ngramkit.export(other, "exllamav3", tmp_path / "x.sam", model=word_model)
-    with pytest.raises(UsageError, match="cannot export documents"):
+    with pytest.raises(UsageError, match="it is a token store"):
         ngramkit.export(
             token_store(DOCUMENTS, V), "exllamav3", tmp_path / "x.sam", model=word_model
         )

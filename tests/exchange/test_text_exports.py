@@ -71,8 +71,7 @@ def test_a_foreign_parquet_is_not_replaced(documents, tmp_path, word_tokenizer):
 
 def test_other_kinds_have_no_text(tmp_path, word_tokenizer):
     made = unigram(tmp_path / "u", word_tokenizer.record)
-    with pytest.raises(UsageError, match="cannot export documents"):
-        export_jsonl(made, word_tokenizer, tmp_path / "x")
-    with pytest.raises(UsageError, match="cannot export rows"):
-        export_parquet(made, word_tokenizer, tmp_path / "x")
+    for to in ("jsonl", "parquet"):
+        with pytest.raises(UsageError, match=f"cannot export .* to {to}: it is a model-unigram"):
+            ngramkit.export(made, to, tmp_path / "x")
     assert not (tmp_path / "x").exists()

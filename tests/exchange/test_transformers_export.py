@@ -9,6 +9,7 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorList
 
+import ngramkit
 from ngramkit.basics.errors import ArtifactError, UsageError
 from ngramkit.basics.models import resolve_model
 from ngramkit.builders.datastore import build_datastore
@@ -190,8 +191,8 @@ def test_the_card_names_the_model_and_no_path_of_this_machine(
 
 
 def test_a_kind_that_no_drafter_takes_is_not_exported(parts, tmp_path):
-    with pytest.raises(UsageError, match="no drafter"):
-        export_folder(parts["tokens"], tmp_path / "x")
+    with pytest.raises(UsageError, match="to transformers: it is a token store"):
+        ngramkit.export(parts["tokens"], "transformers", tmp_path / "x")
     (tmp_path / "x").mkdir()
     with pytest.raises(UsageError, match="exists"):
         export_folder(parts["datastore"], tmp_path / "x")
