@@ -105,7 +105,8 @@ def export_cache(
     if first is None:
         seen = f" and that was seen {min_count:,} times" if min_count > 1 else ""
         raise UsageError(
-            f"{artifact.where} holds no n-gram that llama.cpp would draft from{seen}",
+            f"cannot export {artifact.where}: it has no n-gram that llama.cpp would draft from"
+            f"{seen}",
             "Lower min_count." if min_count > 1 else "Export a datastore of more text.",
             option="min_count",
         )
