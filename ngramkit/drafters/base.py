@@ -211,6 +211,18 @@ def common_beginning(one: TokenArray, other: TokenArray) -> int:
     return int(differs.argmax()) if differs.any() else size
 
 
+def occurrences(tokens: TokenArray, some: TokenArray) -> npt.NDArray[np.int64]:
+    """Return where `some`, int32[m >= 1], begins in `tokens`, ascending, int64[n].
+
+    >>> occurrences(np.array([1, 2, 1, 2, 1]), np.array([1, 2]))
+    array([0, 2])
+    """
+    begins = np.flatnonzero(tokens[: max(len(tokens) - len(some) + 1, 0)] == some[0])
+    for offset in range(1, len(some)):
+        begins = begins[tokens[begins + offset] == some[offset]]
+    return begins.astype(np.int64, copy=False)
+
+
 class LiveContext:
     """Prompt and accepted tokens in one growing array.
 
@@ -240,12 +252,9 @@ class LiveContext:
         """
         tokens = self.tokens
         for size in range(min(most, self.length - 1), 0, -1):
-            begin = self.length - size
-            hits = np.flatnonzero(tokens[:begin] == tokens[begin])
-            for offset in range(1, size):
-                hits = hits[tokens[hits + offset] == tokens[begin + offset]]
-            if len(hits):
-                return (hits + size).astype(np.int64, copy=False)
+            begins = occurrences(tokens[:-1], tokens[-size:])
+            if len(begins):
+                return begins + size
         return np.empty(0, np.int64)
 
 

@@ -17,6 +17,7 @@ import copy
 import itertools
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -227,38 +228,32 @@ class PastRequests:
 
     def _advance(self) -> None:
         while (job := self._state.job) is None or self._state.sorted_end >= job.until:
-            self._state = self._begin_drop_or_merge(self._state.after_job())
-            if self._state.job is None:
+            state = self._state.after_job()
+            job = self._next_job(state)
+            self._state = state._replace(job=job)
+            if job is None:
                 break
             if self._background:
-                self._state.job.start()
+                job.start()
         self._save_if_due()
 
-    def _begin_drop_or_merge(self, state: _State) -> _State:
+    def _next_job(self, state: _State) -> _Job | None:
+        """Return a job that drops or merges shards, due after a fixed number of tokens."""
+        until = state.sorted_end + max(self._rebuild_tokens, state.tokens // SHARE_BEFORE_SEARCH)
+        job = partial(_Job, until=until if self._background else 0, after=state.saving)
         origins = state.shards.at_start, state.shards.since
         excess = state.tokens - self._capacity
         for origin, shards in enumerate(origins):
             if shards and excess >= self._part:
-                work = partial(_drop_oldest, shards[0], excess)
-                return self._schedule_job(state, work, origin, 0, 1)
+                return job(partial(_drop_oldest, shards[0], excess), origin=origin, count=1)
         for origin, shards in enumerate(origins):
             for i in range(len(shards) - 1, 0, -1):
                 older, newer = shards[i - 1 : i + 1]
                 alike = len(older.tokens) < MIN_RATIO_OF_LENGTHS * len(newer.tokens)
                 if alike or len(shards) > MAX_ARRAYS_AT_REST:
                     work = partial(_merge_pair, older, newer)
-                    return self._schedule_job(state, work, origin, i - 1, 2)
-        return state
-
-    def _schedule_job(
-        self, state: _State, work: Callable[[], tuple[DatastoreShard, ...]],
-        origin: int, first: int, count: int,
-    ) -> _State:  # fmt: skip
-        """Return the state with a job, due after a fixed number of tokens."""
-        until = state.sorted_end + max(self._rebuild_tokens, state.tokens // SHARE_BEFORE_SEARCH)
-        due = until if self._background else 0
-        job = _Job(work, due, origin, first, count, after=state.saving)
-        return state._replace(job=job)
+                    return job(work, origin=origin, first=i - 1, count=2)
+        return None
 
     def _save_if_due(self) -> None:
         state = self._state
@@ -282,36 +277,37 @@ class PastRequests:
         return ()
 
 
+@dataclass(eq=False, repr=False)
 class _Job(threading.Thread):
     """Work whose result replaces `count` shards of an origin, from `first` on, at `until` tokens.
 
     It waits for `after`, since each needs memory for a copy.
     """
 
-    def __init__(
-        self, work: Callable[[], tuple[DatastoreShard, ...]], until: int = 0, origin: int = 0,
-        first: int = 0, count: int = 0, after: _Job | None = None,
-    ) -> None:  # fmt: skip
+    work: Callable[[], tuple[DatastoreShard, ...]]
+    until: int = 0
+    origin: int = 0
+    first: int = 0
+    count: int = 0
+    after: _Job | None = None
+    result: tuple[DatastoreShard, ...] | None = None
+
+    def __post_init__(self) -> None:
         # No daemon: a process that ends waits for it, so that its index is not lost.
         super().__init__(name="merging past requests", daemon=False)
-        self.work, self.until, self.origin, self.first, self.count = (
-            work, until, origin, first, count
-        )  # fmt: skip
-        self._after = after
-        self._result: tuple[DatastoreShard, ...] | None = None
 
     def run(self) -> None:
-        if self._after is not None and self._after.is_alive():  # not in a fork's child
-            self._after.join()
-        self._result = self.work()
+        if self.after is not None and self.after.is_alive():  # not in a fork's child
+            self.after.join()
+        self.result = self.work()
 
     def finish(self) -> tuple[DatastoreShard, ...]:
         """Return the result; run here if no thread did, as in a forked child."""
         if self.is_alive():
             self.join()
-        if self._result is None:
+        if self.result is None:
             self.run()
-        return self._result or ()
+        return self.result or ()
 
 
 class _State(NamedTuple):

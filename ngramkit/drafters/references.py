@@ -13,8 +13,17 @@ import numpy.typing as npt
 
 from ngramkit.basics.errors import UsageError, require_list
 from ngramkit.basics.limits import LIMITS
-from ngramkit.drafters.base import Drafter, DraftTree, Source, TokenArray, tree_of_nodes
+from ngramkit.drafters.base import (
+    Drafter,
+    DraftTree,
+    Source,
+    TokenArray,
+    occurrences,
+    tree_of_nodes,
+)
 from ngramkit.drafters.registry import DRAFTERS
+from ngramkit.formats.datastore import requests_shard
+from ngramkit.formats.history import join_requests
 from ngramkit.kernels.arrays import NO_TOKEN, Array
 
 REFERENCE_KEY = "ngramkit_reference"  # the parameter of an engine's request
@@ -41,13 +50,14 @@ class ReferenceTexts:
                 "Give the parts that matter.",
                 option="references",
             )
-        self._shard = _sorted_texts(self.texts)
         # int64[0 or 1, 7], see kernels.suffix.search.shard_table
         self.table: npt.NDArray[np.int64] = np.empty((0, 7), np.int64)
-        if self._shard:
+        if self.texts:
             from ngramkit.kernels.suffix.search import shard_table
 
-            self.table = shard_table(self._shard)
+            separator = int(max(text.max() for text in self.texts)) + 1
+            self._shard = requests_shard(join_requests(self.texts, separator), separator)
+            self.table = shard_table([self._shard])
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -62,7 +72,8 @@ class ReferenceTexts:
         """
         from ngramkit.kernels.blend.references import follow_beginning
 
-        if any(_occurs(each, text[-MIN_MATCH_INSIDE:]) for each in self.texts):
+        last = text[-MIN_MATCH_INSIDE:]
+        if len(last) == MIN_MATCH_INSIDE and any(len(occurrences(t, last)) for t in self.texts):
             return
         start = 0
         for place, each in zip(places, self.texts[: self._possible_beginnings], strict=False):
@@ -179,42 +190,19 @@ def put_before(chain: Array, scores: Array, tree: DraftTree, budget: int) -> Dra
 
 def _token_ids(text: Any, number: int) -> TokenArray:
     ids = np.asarray(text)
-    if ids.ndim != 1 or not len(ids):
-        got = "an empty one" if not ids.size else f"{ids.ndim} dimensions"
-        raise UsageError(
-            f"reference {number} must be a list of token ids, got {got}",
-            "Give token ids.",
-            option="references",
-        )
-    if ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= LIMITS.vocabulary:
-        raise UsageError(
-            f"reference {number} must be a list of token ids, got other values",
-            "Give token ids.",
-            option="references",
-        )
-    return ids.astype(np.int32)
-
-
-def _occurs(tokens: Array, some: TokenArray) -> bool:
-    if min(len(tokens), len(some)) < MIN_MATCH_INSIDE:
-        return False
-    hits = np.flatnonzero(tokens[: len(tokens) - MIN_MATCH_INSIDE + 1] == some[0])
-    for offset in range(1, MIN_MATCH_INSIDE):
-        hits = hits[tokens[hits + offset] == some[offset]]
-    return len(hits) > 0
-
-
-def _sorted_texts(texts: Sequence[TokenArray]) -> list[tuple[Array, Array, Array]]:
-    if not texts:
-        return []
-    from ngramkit.kernels.suffix.sort import sort_shard
-
-    separator = int(max(text.max() for text in texts)) + 1
-    width = np.uint16 if separator <= 0xFFFF else np.uint32
-    end = np.array([separator])
-    tokens = np.concatenate([part for text in texts for part in (text, end)]).astype(width)
-    arrays = sort_shard(tokens, separator)
-    return [(arrays["tokens"], arrays["suffix_array"], arrays["first_token"])]
+    if not ids.size:
+        got = "an empty one"
+    elif ids.ndim != 1:
+        got = f"{ids.ndim} dimensions"
+    elif ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= LIMITS.vocabulary:
+        got = "other values"
+    else:
+        return ids.astype(np.int32)
+    raise UsageError(
+        f"reference {number} must be a list of token ids, got {got}",
+        "Give token ids.",
+        option="references",
+    )
 
 
 NO_REFERENCES = ReferenceTexts(())
