@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.basics.arguments import check_types
-from ngramkit.basics.errors import ArtifactError, InputError, UsageError, reason, require_between
+from ngramkit.basics.errors import ArtifactError, InputError, reason, require_between
 from ngramkit.basics.machine import parse_size
 from ngramkit.basics.models import chosen_model
 from ngramkit.basics.notebook import NOTEBOOK_BARS
@@ -37,6 +37,7 @@ from ngramkit.corpus.open import (
     Openable,
     is_artifact,
     open_with,
+    refuse_late_options,
     refuse_text_options,
 )
 from ngramkit.corpus.selection import OPTED_OUT, UNLICENSED
@@ -141,12 +142,7 @@ def _open_corpus_and_tokenizer(
 ) -> tuple[AnyCorpus, TextTokenizer]:
     """Open both; texts in memory are copied, so the tokenizer is loaded before them."""
     if isinstance(corpus, AnyCorpus):
-        for name in options.given():
-            raise UsageError(
-                f"cannot use {name}: the corpus is open already",
-                "Give it to open_corpus.",
-                option=name,
-            )
+        refuse_late_options(options.given())
     elif isinstance(corpus, str | Path):
         corpus = open_with(corpus, options, reporter)
     if not isinstance(model, TextTokenizer):

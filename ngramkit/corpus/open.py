@@ -116,7 +116,6 @@ Part = Corpus | str | Path | tuple[Corpus | str | Path, float]
 AnyCorpus = Corpus | Mixture | Deduplicated  # what builders read
 # Input of `open_corpus`: a corpus by name or file, several, or texts in memory.
 Openable = str | Path | Sequence[Part] | Texts
-SINGLE_CORPUS_OPTIONS = ("split", "column", "revision", "language", "name")
 INSPECTED_ENTRIES = 100  # entries of a list, to decide whether it holds texts or names
 MISSPELT_NAME_RATIO = 0.8  # similarity from which a word counts as a misspelt corpus name
 
@@ -151,26 +150,30 @@ class CorpusOptions:
         reading = ReaderOptions(self.column, self.join_turns, self.skip_bad, most)
         object.__setattr__(self, "reading", reading)
 
-    def given(self) -> list[str]:
-        options = (each for each in fields(self) if each.init)
-        return [each.name for each in options if getattr(self, each.name) != each.default]
+    def given(self, *names: str) -> list[str]:
+        """Return the options that are not the default, of `names` or of all."""
+        defaults = {each.name: each.default for each in fields(self) if each.init}
+        return [
+            name for name in names or defaults if getattr(self, name) not in (defaults[name], [])
+        ]
 
-    def refuse(self, corpus: str, *options: str) -> None:
-        for option in options:
-            if getattr(self, option) is not None:
-                raise UsageError(
-                    f"cannot use {option} for {corpus}", "Leave it out.", option=option
-                )
+    def refuse(self, corpus: str, *names: str, hint: str = "Leave it out.") -> None:
+        refuse_options(self.given(*names), f" for {corpus}", hint)
+
+
+def refuse_options(given: Iterable[str], why: str, hint: str, *others: str) -> None:
+    for name in given:
+        raise UsageError(f"cannot use {name}{why}", hint, option=(name, *others))
 
 
 def refuse_text_options(given: Iterable[str]) -> None:
     """Raise UsageError for an option that only texts have, if tokens are the source."""
-    for name in given:
-        raise UsageError(
-            f"cannot use {name} with tokens: it is for text",
-            "Leave out one of them.",
-            option=(name, "tokens"),
-        )
+    refuse_options(given, " with tokens: it is for text", "Leave out one of them.", "tokens")
+
+
+def refuse_late_options(given: Iterable[str]) -> None:
+    """Raise UsageError for an option of a corpus that is open."""
+    refuse_options(given, ": the corpus is open already", "Give it to open_corpus.")
 
 
 def open_corpus(
@@ -311,20 +314,17 @@ def _looks_like_a_name(text: str) -> bool:
 def _open_mixture(
     parts: Sequence[Part], selection: Selection, options: CorpusOptions, reporter: Reporter
 ) -> Mixture:
-    for option in SINGLE_CORPUS_OPTIONS:
-        if getattr(options, option) is not None:
-            raise UsageError(
-                f"cannot use {option} for a mixture",
-                "Use a recipe with a [[corpus]] for each; in Python, open each first.",
-                option=option,
-            )
+    hint = "Use a recipe with a [[corpus]] for each; in Python, open each first."
+    options.refuse("a mixture", "split", "column", "revision", "language", "name", hint=hint)
     if not parts:
         raise UsageError(
             "corpus must name at least one corpus, got none", "Name one.", option="corpus"
         )
     weighted = [_parse_weight(part) for part in parts]
     if any(isinstance(corpus, Corpus) for corpus, _ in weighted):
-        _refuse_options_of_open_corpora(options, selection)
+        refuse_late_options(options.given("join_turns", "skip_bad", "sample", "seed", "licenses"))
+        is_bounded = options.reading.max_document != MAX_DOCUMENT
+        refuse_late_options(["max_document"] * is_bounded + ["exclude"] * bool(selection.excluded))
     corpora = []
     for part, weight in weighted:
         corpus = part
@@ -354,25 +354,6 @@ def _parse_weight(part: Any) -> Weighted:
     named = corpus if isinstance(corpus, Corpus) else as_url(corpus) or str(corpus)
     require_weight(named.id if isinstance(named, Corpus) else named, weight)
     return Weighted(named, weight)
-
-
-def _refuse_options_of_open_corpora(options: CorpusOptions, selection: Selection) -> None:
-    late = {
-        "join_turns": options.join_turns,
-        "skip_bad": options.skip_bad,
-        "max_document": options.reading.max_document != MAX_DOCUMENT,
-        "sample": options.sample != 1.0,
-        "seed": options.seed != 0,
-        "licenses": options.licenses,
-        "exclude": selection.excluded,
-    }
-    for option, is_set in late.items():
-        if is_set:
-            raise UsageError(
-                f"cannot use {option}: the corpus is open already",
-                "Give it to open_corpus.",
-                option=option,
-            )
 
 
 def _open_named(
