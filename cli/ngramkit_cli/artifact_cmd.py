@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,12 +13,12 @@ from ngramkit.basics.kinds import ARTIFACTS
 from ngramkit.basics.terminal_text import counted, size_text
 from ngramkit_cli.output import Output
 from ngramkit_cli.shared_options import (
+    ANSWERED_QUESTIONS,
+    FORCE,
     SOURCE_METAVAR,
-    AnsweredQuestions,
+    TEMPLATE_OF_QUESTIONS,
+    YES,
     ExecutorOptions,
-    Force,
-    TemplateOfQuestions,
-    Yes,
     artifact_argument,
     model_option,
     size_in_bytes,
@@ -30,25 +30,11 @@ if TYPE_CHECKING:
     from ngramkit.formats.manifest import Manifest
     from ngramkit.inspection import Phrase
 
-ArtifactPath = Annotated[
-    str, artifact_argument(SOURCE_METAVAR, "An artifact: its folder, or where else it is.")
-]
-Query = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help="Show how often this was seen and what follows it."),
-]
-ModelOfText = Annotated[
-    str | None, model_option("Whose tokenizer shows the text. Default: the artifact's.", "ID|PATH")
-]
-Top = Annotated[int, typer.Option(min=1, max=1_000_000, help="Maximum lines of each list.")]
+ARTIFACT_PATH = artifact_argument(SOURCE_METAVAR, "An artifact: its folder, or where else it is.")
+FOLDER = typer.Option(ARTIFACTS, metavar="DIR", help="The folder of the artifacts.")
 
 
-Folder = Annotated[
-    Path, typer.Option("--folder", metavar="DIR", help="The folder of the artifacts.")
-]
-
-
-def list_(*, folder: Folder = ARTIFACTS, out: Output) -> None:
+def list_(*, folder: Path = FOLDER, out: Output) -> None:
     """List the artifacts on this machine: kind, tokenizer, size and date.
 
     Example: ngramkit list
@@ -84,10 +70,14 @@ def _tokens_or_rows(counts: Mapping[str, int]) -> str:
 @takes_urls
 def inspect(
     *,
-    path: ArtifactPath,
-    query: Query = None,
-    model: ModelOfText = None,
-    top: Top = 10,
+    path: str = ARTIFACT_PATH,
+    query: str | None = typer.Option(
+        None, metavar="TEXT", help="Show how often this was seen and what follows it."
+    ),
+    model: str | None = model_option(
+        "Whose tokenizer shows the text. Default: the artifact's.", "ID|PATH"
+    ),
+    top: int = typer.Option(10, min=1, max=1_000_000, help="Maximum lines of each list."),
     out: Output,
 ) -> None:
     """Show the content of an artifact: its origin, frequent phrases, and what follows a phrase.
@@ -119,7 +109,7 @@ def inspect(
 
 
 @takes_urls
-def verify(*, path: ArtifactPath, out: Output) -> None:
+def verify(*, path: str = ARTIFACT_PATH, out: Output) -> None:
     """Verify an artifact's integrity: every checksum and every invariant of its format.
 
     Example: ngramkit verify artifacts/python-stdlib-demo-frozen
@@ -167,46 +157,29 @@ def _show_phrases(title: str, phrases: Iterable[Phrase], show: Callable[..., Non
         show(*table_of_figures(rows))
 
 
-Source = Annotated[
-    str,
-    artifact_argument("ARTIFACT", "A datastore or a frozen table.", "datastore", "frozen-table"),
-]
-Bytes = Annotated[
-    str, typer.Option("--bytes", metavar="SIZE", help="Maximum size, like 2G or 64M.")
-]
-OutFolder = Annotated[
-    str | None,
-    typer.Option("--out", metavar="DIR|URL", help="Default: next to the artifact, as NAME-SIZE."),
-]
-Answers = Annotated[
-    Path | None,
-    typer.Option(
-        "--answers",
+@takes_urls
+def prune(
+    *,
+    source: str = artifact_argument(
+        "ARTIFACT", "A datastore or a frozen table.", "datastore", "frozen-table"
+    ),
+    size: str = typer.Option(..., "--bytes", metavar="SIZE", help="Maximum size, like 2G or 64M."),
+    out_dir: str | None = typer.Option(
+        None, "--out", metavar="DIR|URL", help="Default: next to the artifact, as NAME-SIZE."
+    ),
+    answers: Path | None = typer.Option(
+        None,
         metavar="FILE",
         help="Recorded answers of the kind that drafts are for, as `ngramkit replay` takes them. "
         "Default: the artifact's own text.",
     ),
-]
-OwnModel = Annotated[
-    str | None,
-    model_option(
+    questions: Path | None = ANSWERED_QUESTIONS,
+    template: str = TEMPLATE_OF_QUESTIONS,
+    model: str | None = model_option(
         "Where to find the artifact's tokenizer, for --answers. Default: the model that it names.",
         "ID|PATH",
     ),
-]
-
-
-@takes_urls
-def prune(
-    *,
-    source: Source,
-    size: Bytes,
-    out_dir: OutFolder = None,
-    answers: Answers = None,
-    questions: AnsweredQuestions = None,
-    template: TemplateOfQuestions = "auto",
-    model: OwnModel = None,
-    force: Force = False,
+    force: bool = FORCE,
     out: Output,
 ) -> None:
     """Make a datastore or frozen table smaller: keep the best drafts per byte.
@@ -229,11 +202,11 @@ def prune(
 
 def rm(
     *,
-    names: Annotated[
-        list[str], artifact_argument("NAME...", "Artifacts of `ngramkit list`, or their folders.")
-    ],
-    folder: Folder = ARTIFACTS,
-    yes: Yes = False,
+    names: list[str] = artifact_argument(
+        "NAME...", "Artifacts of `ngramkit list`, or their folders."
+    ),
+    folder: Path = FOLDER,
+    yes: bool = YES,
     out: Output,
 ) -> None:
     """Delete artifacts, after a question. Histories, links and other files are refused.
@@ -252,35 +225,24 @@ def rm(
     out.result(removed=removed.to_dict())
 
 
-TaskMemory = Annotated[
-    Any,
-    typer.Option(
-        "--memory",
+@takes_urls
+def merge(
+    *,
+    sources: list[str] = artifact_argument(
+        "A B ...",
+        "Artifacts of one kind and tokenizer: folders, URLs or hf://USER/NAME@REV.",
+        "datastore",
+        "frozen-table",
+    ),
+    out_dir: str = typer.Option(..., "--out", metavar="DIR|URL", help="The artifact to write."),
+    memory: Any = typer.Option(
+        None,
         metavar="SIZE",
         parser=size_in_bytes,
         help="Frozen tables: for a range of leaders being added, like 512M. Default: 1G.",
     ),
-]
-
-
-@takes_urls
-def merge(
-    *,
-    sources: Annotated[
-        list[str],
-        artifact_argument(
-            "A B ...",
-            "Artifacts of one kind and tokenizer: folders, URLs or hf://USER/NAME@REV.",
-            "datastore",
-            "frozen-table",
-        ),
-    ],
-    out_dir: Annotated[
-        str, typer.Option("--out", metavar="DIR|URL", help="The artifact to write.")
-    ],
-    memory: TaskMemory = None,
     where: ExecutorOptions,
-    force: Force = False,
+    force: bool = FORCE,
     out: Output,
 ) -> None:
     """Merge several artifacts into one: all shards of datastores, summed counts of frozen tables.

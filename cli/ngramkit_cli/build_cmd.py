@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -14,59 +14,31 @@ from ngramkit.basics.terminal_text import counted, size_text
 from ngramkit_cli import completion
 from ngramkit_cli.corpus_cmd import CorpusOptions
 from ngramkit_cli.output import Output, peak_rss
-from ngramkit_cli.shared_options import ExecutorOptions, Force, Memory, Out, takes_urls
+from ngramkit_cli.shared_options import FORCE, MEMORY, OUT, ExecutorOptions, takes_urls
 
 if TYPE_CHECKING:
     from ngramkit.formats.artifact import Artifact
     from ngramkit.recipes import RecipeResult
 
-Tokens = Annotated[
-    str | None,
-    typer.Option(
-        "--tokens",
-        metavar="DIR|URL",
-        help="A token store's folder or URL, in place of --corpus.",
-        autocompletion=completion.artifacts("tokens"),
-    ),
-]
-EncodingThreads = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Encoding threads. Default: all cores.")
-]
-TokensOfShards = Annotated[
-    int,
-    typer.Option(
-        "--shard-tokens", min=1, help="A shard ends with the document that reaches this size."
-    ),
-]
-Sorters = Annotated[
-    int | None,
-    typer.Option("--workers", min=1, help="Shards sorted at a time. Default: all cores."),
-]
-ShardTokens = Annotated[
-    int | None,
-    typer.Option(min=2, help="Tokens per shard. Default: what --memory allows, up to 2**27."),
-]
-Counters = Annotated[
-    int | None,
-    typer.Option(
-        "--workers", min=1, help="Counting threads. Default: all cores. The bytes stay the same."
-    ),
-]
-LeaderLen = Annotated[int, typer.Option(metavar="1..4", help="Tokens in a leader.")]
-Leaders = Annotated[int, typer.Option(help="Keep this many of the most frequent leaders.")]
-FollowerLen = Annotated[int, typer.Option(metavar="1..8", help="Tokens in a follower.")]
-Followers = Annotated[int, typer.Option(help="Keep this many followers of each leader.")]
+TOKENS = typer.Option(
+    None,
+    metavar="DIR|URL",
+    help="A token store's folder or URL, in place of --corpus.",
+    autocompletion=completion.artifacts("tokens"),
+)
 
 
 @takes_urls
 def tokenize(
     *,
     corpus: CorpusOptions,
-    out_dir: Out = None,
-    shard_tokens: TokensOfShards = 1 << 24,
-    workers: EncodingThreads = None,
+    out_dir: str | None = OUT,
+    shard_tokens: int = typer.Option(
+        1 << 24, min=1, help="A shard ends with the document that reaches this size."
+    ),
+    workers: int | None = typer.Option(None, min=1, help="Encoding threads. Default: all cores."),
     where: ExecutorOptions,
-    force: Force = False,
+    force: bool = FORCE,
     out: Output,
 ) -> None:
     """Tokenise a corpus, as the input of every builder.
@@ -91,13 +63,17 @@ def tokenize(
 def build_datastore(
     *,
     corpus: CorpusOptions,
-    tokens: Tokens = None,
-    out_dir: Out = None,
-    shard_tokens: ShardTokens = None,
-    memory: Memory = None,
-    workers: Sorters = None,
+    tokens: str | None = TOKENS,
+    out_dir: str | None = OUT,
+    shard_tokens: int | None = typer.Option(
+        None, min=2, help="Tokens per shard. Default: what --memory allows, up to 2**27."
+    ),
+    memory: Any = MEMORY,
+    workers: int | None = typer.Option(
+        None, min=1, help="Shards sorted at a time. Default: all cores."
+    ),
     where: ExecutorOptions,
-    force: Force = False,
+    force: bool = FORCE,
     out: Output,
 ) -> None:
     """Build a datastore (REST): suffix arrays that find any phrase of a corpus.
@@ -126,16 +102,18 @@ def build_datastore(
 def build_frozen(
     *,
     corpus: CorpusOptions,
-    tokens: Tokens = None,
-    out_dir: Out = None,
-    leader_len: LeaderLen = 1,
-    leaders: Leaders = 1048576,
-    follower_len: FollowerLen = 3,
-    followers: Followers = 128,
-    memory: Memory = None,
-    workers: Counters = None,
+    tokens: str | None = TOKENS,
+    out_dir: str | None = OUT,
+    leader_len: int = typer.Option(1, metavar="1..4", help="Tokens in a leader."),
+    leaders: int = typer.Option(1048576, help="Keep this many of the most frequent leaders."),
+    follower_len: int = typer.Option(3, metavar="1..8", help="Tokens in a follower."),
+    followers: int = typer.Option(128, help="Keep this many followers of each leader."),
+    memory: Any = MEMORY,
+    workers: int | None = typer.Option(
+        None, min=1, help="Counting threads. Default: all cores. The bytes stay the same."
+    ),
     where: ExecutorOptions,
-    force: Force = False,
+    force: bool = FORCE,
     out: Output,
 ) -> None:
     """Build a frozen table (Cacheback): frequent n-grams with their most frequent followers.
@@ -189,28 +167,24 @@ def _print_result(artifact: Artifact, contents: str, out: Output, **counts: int)
 @takes_urls
 def build(
     *,
-    recipes: Annotated[
-        list[str], typer.Argument(metavar="RECIPE ...", help="A file, or a name in artifacts/.")
-    ],
-    push: Annotated[
-        bool,
-        typer.Option(
-            "--push", help="Verify the artifact, then upload it to the recipe's destination."
-        ),
-    ] = False,
-    allow_private: Annotated[
-        bool, typer.Option("--allow-private", help="With --push: upload private artifacts too.")
-    ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Build nothing; exit with 1 if anything would be built.")
-    ] = False,
-    out_dir: Annotated[
-        str, typer.Option("--out", metavar="DIR|URL", help="The folder of the artifacts.")
-    ] = str(ARTIFACTS),
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Threads. Default: all cores. The bytes stay the same."),
-    ] = None,
+    recipes: list[str] = typer.Argument(
+        metavar="RECIPE ...", help="A file, or a name in artifacts/."
+    ),
+    push: bool = typer.Option(
+        False, "--push", help="Verify the artifact, then upload it to the recipe's destination."
+    ),
+    allow_private: bool = typer.Option(
+        False, "--allow-private", help="With --push: upload private artifacts too."
+    ),
+    check: bool = typer.Option(
+        False, "--check", help="Build nothing; exit with 1 if anything would be built."
+    ),
+    out_dir: str = typer.Option(
+        str(ARTIFACTS), "--out", metavar="DIR|URL", help="The folder of the artifacts."
+    ),
+    workers: int | None = typer.Option(
+        None, min=1, help="Threads. Default: all cores. The bytes stay the same."
+    ),
     where: ExecutorOptions,
     out: Output,
 ) -> None:

@@ -5,7 +5,7 @@ output options, and a parameter that is a dataclass by its fields:
 
     @dataclass(frozen=True)
     class SamplingOptions:
-        temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0
+        temperature: float = typer.Option(0.0, help="0 is greedy.")
 
     def decode(*, sampling: SamplingOptions, out: Output) -> None: ...
 """
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_args, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -180,23 +180,19 @@ class OutputOptions:
 
     PANEL: ClassVar[str] = "Output"
 
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object in place of the result.")
-    ] = False
-    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False
-    verbose: Annotated[
-        int,
-        typer.Option(
-            "--verbose",
-            "-v",
-            count=True,
-            show_default=False,
-            help="Log what is done; -vv: libraries too.",
-        ),
-    ] = 0
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print results, warnings and errors only.")
-    ] = False
+    json: bool = typer.Option(False, "--json", help="Print one JSON object in place of the result.")
+    debug: bool = typer.Option(False, "--debug", help="Show a traceback with an error.")
+    verbose: int = typer.Option(
+        0,
+        "--verbose",
+        "-v",
+        count=True,
+        show_default=False,
+        help="Log what is done; -vv: libraries too.",
+    )
+    quiet: bool = typer.Option(
+        False, "--quiet", "-q", help="Print results, warnings and errors only."
+    )
 
     def output(self, command: str) -> Output:
         verbosity = -1 if self.quiet else self.verbose
@@ -249,18 +245,13 @@ def _with_home(value: Any) -> Any:
 
 def options_of(group: Any) -> list[inspect.Parameter]:
     """Return a dataclass's fields as options, in the panel `PANEL` of the class."""
-    hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY,
-            default=field.default, annotation=_in_panel(hints[field.name], group),
+    hints = get_type_hints(group)
+    parameters = []
+    for field in fields(group):
+        option: Any = copy.copy(field.default)
+        option.rich_help_panel = getattr(group, "PANEL", None)
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(
+            inspect.Parameter(field.name, kind, default=option, annotation=hints[field.name])
         )
-        for field in fields(group)
-    ]  # fmt: skip
-
-
-def _in_panel(annotation: Any, group: Any) -> Any:
-    kind, option = get_args(annotation)
-    option = copy.copy(option)
-    option.rich_help_panel = option.rich_help_panel or getattr(group, "PANEL", None)
-    return Annotated[kind, option]
+    return parameters

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
@@ -16,7 +16,7 @@ from ngramkit_cli import completion
 from ngramkit_cli.command import words_as_typed
 from ngramkit_cli.errors import Flag, with_flags
 from ngramkit_cli.output import Output
-from ngramkit_cli.shared_options import Model, the_model
+from ngramkit_cli.shared_options import MODEL, the_model
 from ngramkit_cli.tables import wrap_text
 
 if TYPE_CHECKING:
@@ -50,88 +50,70 @@ class CorpusOptions:
 
     PANEL: ClassVar[str] = "Text"
 
-    corpus: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME|hf:ID[:CONFIG]|PATH|GLOB|URL[:WEIGHT]",
-            help="The text: a name from `ngramkit corpora`, a Hub dataset, or files (.txt .md .py "
-            ".jsonl .json .csv .tsv .parquet .arrow, also .gz .zst); quote a glob; a URL is s3://, "
-            "gs://, hf://datasets/ID/..., hf://buckets/ID/... or https://. Repeat it to mix "
-            "corpora: of NAME:0.3 three documents in ten are kept.",
-            autocompletion=completion.corpora,
-        ),
-    ] = None
-    split: Annotated[
-        str | None, typer.Option(help="The dataset's split. Default: train, or the corpus's own.")
-    ] = None
-    column: Annotated[
-        str | None,
-        typer.Option(
-            help="The column with the text; a.b is the field b of the objects in a. Default: "
-            "text, content, a conversation, or the only column that holds text."
-        ),
-    ] = None
-    revision: Annotated[
-        str | None, typer.Option(help="The Hub dataset's branch, tag or commit.")
-    ] = None
-    language: Annotated[
-        str | None, typer.Option(help="The Stack's programming language. Default: python.")
-    ] = None
-    join_turns: Annotated[
-        bool,
-        typer.Option("--join-turns", help="Make a conversation one document, not one per turn."),
-    ] = False
-    sample: Annotated[
-        float, typer.Option(help="The share of documents to keep, by a hash of (seed, index).")
-    ] = 1.0
-    seed: Annotated[int, typer.Option(help="The seed of the sample.")] = 0
-    limit: Annotated[int | None, typer.Option(help="At most this many documents.")] = None
-    licenses: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,...", help="Keep documents with only these licences: mit,apache-2.0."
-        ),
-    ] = None
-    exclude: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="A list of opt-outs: repository names or sha256 of documents, one per line. Or an "
-            "evaluation set, FILE.jsonl: documents that contain one of its texts are left out. May "
-            "be repeated.",
-        ),
-    ] = None
-    dedup: Annotated[
-        str | None,
-        typer.Option(
-            metavar="exact|minhash",
-            help="Leave out duplicates: the same text, or a similar one (minhash, which needs "
-            "ngramkit[dedup]).",
-        ),
-    ] = None
-    max_document: Annotated[
-        str, typer.Option(metavar="SIZE", help="Stop at a document that is larger, like 64M or 1G.")
-    ] = "64M"
-    skip_bad: Annotated[
-        bool,
-        typer.Option(
-            "--skip-bad",
-            help="Skip and count records that do not parse or have no text. Default: the first one "
-            "is an error.",
-        ),
-    ] = False
-    private: Annotated[
-        bool,
-        typer.Option(
-            "--private",
-            help="Mark what is built as private: only you can read its folder, and `push` needs "
-            "--allow-private.",
-        ),
-    ] = False
-    model: Model = None
-    eos: Annotated[
-        bool, typer.Option("--eos/--no-eos", help="End every document with the tokenizer's EOS.")
-    ] = True
+    corpus: list[str] | None = typer.Option(
+        None,
+        metavar="NAME|hf:ID[:CONFIG]|PATH|GLOB|URL[:WEIGHT]",
+        help="The text: a name from `ngramkit corpora`, a Hub dataset, or files (.txt .md .py "
+        ".jsonl .json .csv .tsv .parquet .arrow, also .gz .zst); quote a glob; a URL is s3://, "
+        "gs://, hf://datasets/ID/..., hf://buckets/ID/... or https://. Repeat it to mix "
+        "corpora: of NAME:0.3 three documents in ten are kept.",
+        autocompletion=completion.corpora,
+    )
+    split: str | None = typer.Option(
+        None, help="The dataset's split. Default: train, or the corpus's own."
+    )
+    column: str | None = typer.Option(
+        None,
+        help="The column with the text; a.b is the field b of the objects in a. Default: "
+        "text, content, a conversation, or the only column that holds text.",
+    )
+    revision: str | None = typer.Option(None, help="The Hub dataset's branch, tag or commit.")
+    language: str | None = typer.Option(
+        None, help="The Stack's programming language. Default: python."
+    )
+    join_turns: bool = typer.Option(
+        False, "--join-turns", help="Make a conversation one document, not one per turn."
+    )
+    sample: float = typer.Option(
+        1.0, help="The share of documents to keep, by a hash of (seed, index)."
+    )
+    seed: int = typer.Option(0, help="The seed of the sample.")
+    limit: int | None = typer.Option(None, help="At most this many documents.")
+    licenses: str | None = typer.Option(
+        None, metavar="NAME,...", help="Keep documents with only these licences: mit,apache-2.0."
+    )
+    exclude: list[Path] | None = typer.Option(
+        None,
+        metavar="FILE",
+        help="A list of opt-outs: repository names or sha256 of documents, one per line. Or an "
+        "evaluation set, FILE.jsonl: documents that contain one of its texts are left out. May "
+        "be repeated.",
+    )
+    dedup: str | None = typer.Option(
+        None,
+        metavar="exact|minhash",
+        help="Leave out duplicates: the same text, or a similar one (minhash, which needs "
+        "ngramkit[dedup]).",
+    )
+    max_document: str = typer.Option(
+        "64M", metavar="SIZE", help="Stop at a document that is larger, like 64M or 1G."
+    )
+    skip_bad: bool = typer.Option(
+        False,
+        "--skip-bad",
+        help="Skip and count records that do not parse or have no text. Default: the first one "
+        "is an error.",
+    )
+    private: bool = typer.Option(
+        False,
+        "--private",
+        help="Mark what is built as private: only you can read its folder, and `push` needs "
+        "--allow-private.",
+    )
+    model: str | None = MODEL
+    eos: bool = typer.Option(
+        True, "--eos/--no-eos", help="End every document with the tokenizer's EOS."
+    )
 
     def source_and_options(
         self, out: Output, tokens: str | None = None
@@ -149,7 +131,9 @@ class CorpusOptions:
             from ngramkit.remote.fetch import fetch
 
             refuse_text_options(
-                each.name for each in fields(self) if getattr(self, each.name) != each.default
+                name
+                for name, value in vars(self).items()
+                if value != getattr(CorpusOptions, name).default
             )
             store = TokenStore.open(fetch(tokens, reporter=out.reporter).path)
             out.say(f"tokenizer: {store.tokenizer.id} (of {tokens})")

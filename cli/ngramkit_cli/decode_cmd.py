@@ -22,7 +22,7 @@ from ngramkit_cli.generated_text import Screen
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import MAX_PROMPT_BYTES, PromptOptions, decode_prompt
 from ngramkit_cli.python_drafters import named_drafter
-from ngramkit_cli.shared_options import DrafterOrClass, SourceOptions, takes_urls, the_model
+from ngramkit_cli.shared_options import DRAFTER_OR_CLASS, SourceOptions, takes_urls, the_model
 
 if TYPE_CHECKING:
     from ngramkit.decode.answer import Answer
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ngramkit.decode.conversation import Conversation
     from ngramkit.decode.result import Decoded
 
+NEW_TOKENS = 128
+NEW_TOKENS_OF_TURN = 1024
 ENDS = {"context": "; the model's context is full", "interrupt": "; interrupted"}
 TURN_ENDS = {"length": "; cut at --max-new-tokens", "interrupt": "; interrupted"}
 CHAT_HELP = "/exit (or Ctrl-D) ends, /new begins a new conversation, Ctrl-C ends an answer"
@@ -38,17 +40,28 @@ CHAT_HELP = "/exit (or Ctrl-D) ends, /new begins a new conversation, Ctrl-C ends
 @takes_urls
 def decode(
     *,
-    drafter: DrafterOrClass = None,
-    model: opt.Model = None,
+    drafter: str | None = DRAFTER_OR_CLASS,
+    model: str | None = opt.MODEL,
     sources: SourceOptions,
     prompting: PromptOptions,
-    max_new_tokens: opt.NewTokensOrMore = None,
+    max_new_tokens: int | None = typer.Option(
+        None,
+        min=1,
+        help=f"Tokens at most. Default: {NEW_TOKENS}; of an answer in a conversation "
+        f"{NEW_TOKENS_OF_TURN}.",
+    ),
     sampling: opt.SamplingOptions,
     running: opt.RunOptions,
     caching: opt.CacheOptions,
-    stop: opt.Stop = None,
-    compare: opt.Compare = False,
-    color: opt.Color = True,
+    stop: list[str] | None = opt.STOP,
+    compare: bool = typer.Option(
+        False,
+        "--compare",
+        help="Also decode without drafts and with transformers' generate; print the speed-ups.",
+    ),
+    color: bool = typer.Option(
+        True, "--color/--no-color", help="Colour drafted tokens on a terminal."
+    ),
     out: Output,
 ) -> None:
     """Decode with drafts: the text that the model writes without them, in fewer passes.
@@ -74,7 +87,7 @@ def decode(
         **vars(sampling),
         **vars(running),
         cache=caching.chosen(),
-        max_new_tokens=max_new_tokens or (opt.NEW_TOKENS_OF_TURN if talks else opt.NEW_TOKENS),
+        max_new_tokens=max_new_tokens or (NEW_TOKENS_OF_TURN if talks else NEW_TOKENS),
         stop=stop or (),
         compare=compare,
         show=None if out.json or talks else screen.show,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
@@ -13,88 +13,54 @@ from ngramkit_cli.shared_options import WHICH_MODEL, model_option, whole_numbers
 if TYPE_CHECKING:
     from ngramkit.decode.specache.options import SpeCache
 
-
-Model = Annotated[
-    str | None,
-    model_option(
-        "A decoder-only causal language model: a short name, a Hub id, a folder or a GGUF file "
-        f"(PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}"
-    ),
-]
-NEW_TOKENS = 128
-NEW_TOKENS_OF_TURN = 1024
-NewTokensOrMore = Annotated[
-    int | None,
-    typer.Option(
-        "--max-new-tokens",
-        min=1,
-        help=f"Tokens at most. Default: {NEW_TOKENS}; of an answer in a conversation "
-        f"{NEW_TOKENS_OF_TURN}.",
-    ),
-]
-NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens at most.")]
-TrustRemoteCode = Annotated[
-    bool,
-    typer.Option(
-        "--trust-remote-code",
-        help="Run Python code of the model's repository or folder, for architectures that "
-        "transformers does not know. It can do whatever you can, so read it first.",
-    ),
-]
+MODEL = model_option(
+    "A decoder-only causal language model: a short name, a Hub id, a folder or a GGUF file "
+    f"(PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}"
+)
+ANSWER_TOKENS = typer.Option(256, min=1, help="Tokens at most.")
+TRUST_REMOTE_CODE = typer.Option(
+    False,
+    "--trust-remote-code",
+    help="Run Python code of the model's repository or folder, for architectures that "
+    "transformers does not know. It can do whatever you can, so read it first.",
+)
 
 
 @dataclass(frozen=True)
 class LoadOptions:
     PANEL: ClassVar[str] = "Running the model"
 
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto"
-    dtype: Annotated[
-        str,
-        typer.Option(
-            help="auto (float32 on the CPU, bfloat16 on CUDA), float32, float16, bfloat16."
-        ),
-    ] = "auto"
-    device_map: Annotated[
-        str | None,
-        typer.Option(
-            metavar="auto|balanced|balanced_low_0|sequential",
-            help="Spread the model's layers over several GPUs (needs accelerate).",
-        ),
-    ] = None
-    trust_remote_code: TrustRemoteCode = False
+    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N.")
+    dtype: str = typer.Option(
+        "auto", help="auto (float32 on the CPU, bfloat16 on CUDA), float32, float16, bfloat16."
+    )
+    device_map: str | None = typer.Option(
+        None,
+        metavar="auto|balanced|balanced_low_0|sequential",
+        help="Spread the model's layers over several GPUs (needs accelerate).",
+    )
+    trust_remote_code: bool = TRUST_REMOTE_CODE
 
 
-Stop = Annotated[
-    list[str] | None,
-    typer.Option(metavar="TEXT", help="End with the token that completes TEXT. May be repeated."),
-]
-Compare = Annotated[
-    bool,
-    typer.Option(
-        "--compare",
-        help="Also decode without drafts and with transformers' generate; print the speed-ups.",
-    ),
-]
-Color = Annotated[
-    bool, typer.Option("--color/--no-color", help="Colour drafted tokens on a terminal.")
-]
+STOP = typer.Option(
+    None, metavar="TEXT", help="End with the token that completes TEXT. May be repeated."
+)
 
 
 @dataclass(frozen=True)
 class SamplingOptions:
     PANEL: ClassVar[str] = "Sampling"
 
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0
-    top_p: Annotated[
-        float, typer.Option(help="Sample from the most likely tokens up to this total probability.")
-    ] = 1.0
-    top_k: Annotated[
-        int,
-        typer.Option(min=0, help="Sample from this many of the most likely tokens; 0: from all."),
-    ] = 0
-    seed: Annotated[
-        int, typer.Option(help="Seed of sampling; the text is the same with and without drafts.")
-    ] = 0
+    temperature: float = typer.Option(0.0, min=0.0, help="0 is greedy.")
+    top_p: float = typer.Option(
+        1.0, help="Sample from the most likely tokens up to this total probability."
+    )
+    top_k: int = typer.Option(
+        0, min=0, help="Sample from this many of the most likely tokens; 0: from all."
+    )
+    seed: int = typer.Option(
+        0, help="Seed of sampling; the text is the same with and without drafts."
+    )
 
 
 def number_or_word(text: str) -> int | str:
@@ -105,24 +71,20 @@ def number_or_word(text: str) -> int | str:
 class RunOptions(LoadOptions):
     """Options of where a model runs, and how drafts are verified. A field is an option."""
 
-    budget: Annotated[
-        Any,
-        typer.Option(
-            metavar="N|auto",
-            parser=number_or_word,
-            help="Draft nodes per pass, at most. auto (default) adapts to pass times; N "
-            "gives the same passes in every run.",
-        ),
-    ] = None
-    verify: Annotated[
-        str | None,
-        typer.Option(
-            metavar="tree|batch|chain",
-            help="How a draft is verified: in one pass with an ancestor mask; its paths as rows, "
-            "for models without such a mask; its best path. Default: tree if the model can, chain "
-            "if it has recurrent layers.",
-        ),
-    ] = None
+    budget: Any = typer.Option(
+        None,
+        metavar="N|auto",
+        parser=number_or_word,
+        help="Draft nodes per pass, at most. auto (default) adapts to pass times; N "
+        "gives the same passes in every run.",
+    )
+    verify: str | None = typer.Option(
+        None,
+        metavar="tree|batch|chain",
+        help="How a draft is verified: in one pass with an ancestor mask; its paths as rows, "
+        "for models without such a mask; its best path. Default: tree if the model can, chain "
+        "if it has recurrent layers.",
+    )
 
 
 def per_layer(text: str | int) -> int | list[int]:
@@ -135,40 +97,31 @@ def per_layer(text: str | int) -> int | list[int]:
 class CacheOptions:
     PANEL: ClassVar[str] = "Cache of keys and values"
 
-    cache: Annotated[
-        str,
-        typer.Option(
-            metavar="full|low-bit|specache",
-            help="full; or specache: all keys and values in CPU memory, a 1- or 2-bit copy on the "
-            "device, and the needed ones fetched ahead (arXiv:2503.16163); low-bit: without "
-            "fetching. The last two change the text.",
-        ),
-    ] = "full"
-    kv_bits: Annotated[
-        Any,
-        typer.Option(
-            metavar="1|2", parser=per_layer, help="Bits per number; or one per layer: 2,2,1,1,..."
-        ),
-    ] = 2
-    kv_group: Annotated[
-        int, typer.Option(help="Numbers that share a scale; it must divide the head's channels.")
-    ] = 64
-    kv_top_k: Annotated[
-        Any,
-        typer.Option(
-            metavar="N",
-            parser=per_layer,
-            help="Pairs fetched per layer and head; or one per layer.",
-        ),
-    ] = 64
-    kv_residual: Annotated[int, typer.Option(help="Newest tokens that are not quantised.")] = 64
-    speculative_token: Annotated[
-        str,
-        typer.Option(
-            metavar="model|drafter",
-            help="The pairs to fetch are those of this one's guess at the next token.",
-        ),
-    ] = "model"
+    cache: str = typer.Option(
+        "full",
+        metavar="full|low-bit|specache",
+        help="full; or specache: all keys and values in CPU memory, a 1- or 2-bit copy on the "
+        "device, and the needed ones fetched ahead (arXiv:2503.16163); low-bit: without "
+        "fetching. The last two change the text.",
+    )
+    kv_bits: Any = typer.Option(
+        2, metavar="1|2", parser=per_layer, help="Bits per number; or one per layer: 2,2,1,1,..."
+    )
+    kv_group: int = typer.Option(
+        64, help="Numbers that share a scale; it must divide the head's channels."
+    )
+    kv_top_k: Any = typer.Option(
+        64,
+        metavar="N",
+        parser=per_layer,
+        help="Pairs fetched per layer and head; or one per layer.",
+    )
+    kv_residual: int = typer.Option(64, help="Newest tokens that are not quantised.")
+    speculative_token: str = typer.Option(
+        "model",
+        metavar="model|drafter",
+        help="The pairs to fetch are those of this one's guess at the next token.",
+    )
 
     def chosen(self) -> SpeCache | None:
         """Return the SpeCache, None for the full cache. Raises UsageError for invalid options."""
@@ -177,7 +130,7 @@ class CacheOptions:
             "low-bit": ("kv_top_k", "speculative_token"),
         }
         for name in unused.get(self.cache, ()):
-            if getattr(self, name) != getattr(CacheOptions, name):  # the default
+            if getattr(self, name) != getattr(CacheOptions, name).default:
                 raise UsageError(
                     f"cannot use {name} with cache={self.cache}",
                     "Give cache=specache, or leave it out.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -16,19 +16,20 @@ if TYPE_CHECKING:
     from ngramkit.drafters.options import DrafterOption
     from ngramkit.drafters.registry import AboutDrafter
 
-Name = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="NAME",
-        help="Only this one. Default: all of them.",
-        autocompletion=completion.drafters,
-    ),
-]
 SOURCES = {**{role: a_kind(kind) for role, kind in KIND_OF_ROLE.items()}, "past": "past requests"}
 KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def drafters(*, name: Name = None, out: Output) -> None:
+def drafters(
+    *,
+    name: str | None = typer.Argument(
+        None,
+        metavar="NAME",
+        help="Only this one. Default: all of them.",
+        autocompletion=completion.drafters,
+    ),
+    out: Output,
+) -> None:
     """List the drafters: what each looks up, from which artifacts, and its options.
 
     Example: ngramkit drafters rest

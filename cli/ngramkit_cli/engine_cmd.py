@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -10,7 +10,7 @@ import ngramkit
 from ngramkit.basics.terminal_text import counted
 from ngramkit.engines.config import ENGINES
 from ngramkit_cli import completion
-from ngramkit_cli.decode_options import TrustRemoteCode
+from ngramkit_cli.decode_options import TRUST_REMOTE_CODE
 from ngramkit_cli.output import Output
 from ngramkit_cli.shared_options import model_option
 from ngramkit_cli.tables import table_of_facts, table_of_figures, wrap_text
@@ -18,36 +18,29 @@ from ngramkit_cli.tables import table_of_facts, table_of_figures, wrap_text
 if TYPE_CHECKING:
     from ngramkit.engines.check import CheckedEngine
 
-Engine = Annotated[
-    str,
-    typer.Argument(
+
+def check_engine(
+    *,
+    engine: str = typer.Argument(
         metavar="ENGINE", help=f"{', '.join(ENGINES)}.", autocompletion=completion.engines
     ),
-]
-Model = Annotated[
-    str | None,
-    model_option(
+    options: list[str] | None = typer.Argument(
+        None,
+        metavar="-- OPTION...",
+        help="Options of `vllm serve` or SGLang's server: report what follows from them.",
+    ),
+    model: str | None = model_option(
         "The model that is served: its tokenizer is compared with the artifacts'. Default: none, "
         "nothing is compared.",
         "MODEL",
     ),
-]
-Draft = Annotated[
-    str | None,
-    typer.Option(
-        metavar="JSON", help="The configuration, or a file that holds it. Default: NGRAMKIT_DRAFT."
+    draft: str | None = typer.Option(
+        None,
+        metavar="JSON",
+        help="The configuration, or a file that holds it. Default: NGRAMKIT_DRAFT.",
     ),
-]
-Options = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="-- OPTION...",
-        help="Options of `vllm serve` or SGLang's server: report what follows from them.",
-    ),
-]
-Budget = Annotated[
-    int | None,
-    typer.Option(
+    budget: int | None = typer.Option(
+        None,
         "--budget",
         "--tokens",
         min=1,
@@ -55,17 +48,7 @@ Budget = Annotated[
         help="Draft nodes, at most. Default: as many as the server's options or the configuration "
         "ask for, else 8.",
     ),
-]
-
-
-def check_engine(
-    *,
-    engine: Engine,
-    options: Options = None,
-    model: Model = None,
-    draft: Draft = None,
-    budget: Budget = None,
-    trust_remote_code: TrustRemoteCode = False,
+    trust_remote_code: bool = TRUST_REMOTE_CODE,
     out: Output,
 ) -> None:
     """Check the configuration of a serving engine: its sources, its tokenizer, one draft.
@@ -150,32 +133,22 @@ def _table_of_passes(checked: CheckedEngine) -> list[str]:
     ]
 
 
-WarmedDrafter = Annotated[
-    str,
-    typer.Option(
-        "--drafter",
+def warm(
+    *,
+    drafter: str = typer.Option(
+        "all",
         metavar="NAME",
         help="Compile for this drafter only; all: every drafter, building and verifying.",
     ),
-]
-WarmedEngine = Annotated[
-    str | None,
-    typer.Option(
+    engine: str | None = typer.Option(
+        None,
         metavar="ENGINE",
         help=f"Compile for the process of a server: {', '.join(ENGINES)}.",
         autocompletion=completion.engines,
     ),
-]
-Workers = Annotated[
-    int | None, typer.Option(min=1, help="Processes at a time. Default: every core.")
-]
-
-
-def warm(
-    *,
-    drafter: WarmedDrafter = "all",
-    engine: WarmedEngine = None,
-    workers: Workers = None,
+    workers: int | None = typer.Option(
+        None, min=1, help="Processes at a time. Default: every core."
+    ),
     out: Output,
 ) -> None:
     """Compile the kernels now: for images and new machines.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
@@ -11,9 +11,9 @@ import ngramkit
 from ngramkit.basics.terminal_text import counts_text
 from ngramkit_cli.output import Output
 from ngramkit_cli.shared_options import (
-    Force,
-    Memory,
-    Model,
+    FORCE,
+    MEMORY,
+    MODEL,
     artifact_argument,
     model_option,
     takes_urls,
@@ -23,79 +23,42 @@ from ngramkit_cli.shared_options import (
 FORMATS = "llama.cpp|ik_llama.cpp|exllamav3|rest-idx|parquet|jsonl|datasets|transformers"
 ORIGINS = "llama.cpp|rest-idx"
 
-Source = Annotated[str, artifact_argument("PATH|hf://USER/NAME", "The artifact.")]
-To = Annotated[
-    str,
-    typer.Option(
-        "--to", metavar=FORMATS, help="The format.", autocompletion=lambda: FORMATS.split("|")
-    ),
-]
-From = Annotated[
-    str,
-    typer.Option(
-        "--from",
-        metavar=ORIGINS,
-        help="The file's format.",
-        autocompletion=lambda: ORIGINS.split("|"),
-    ),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="PATH",
-        help="File or folder to write. Default: next to the artifact, or artifacts/ if fetched.",
-    ),
-]
-OwnModel = Annotated[
-    str | None,
-    model_option(
-        "Where to find the artifact's tokenizer, for formats with text; for exllamav3, the folder "
-        "of the model that it loads. Default: the model that the artifact names.",
-        "ID|PATH",
-    ),
-]
-Dynamic = Annotated[
-    bool,
-    typer.Option("--dynamic", help="llama.cpp: for -lcd, contexts of 1 to 4 tokens, not for -lcs."),
-]
-MinCount = Annotated[
-    int | None,
-    typer.Option(min=1, help="llama.cpp: leave out n-grams that were seen less often. Default: 1."),
-]
-MaxNgrams = Annotated[
-    int | None,
-    typer.Option(min=1, help="llama.cpp: only so many n-grams, the most frequent. Default: all."),
-]
-Gguf = Annotated[
-    str | None,
-    typer.Option(
-        "--gguf",
-        metavar="FILE",
-        help="llama.cpp: the model it will run; refuse where its tokenizer is not the artifact's.",
-    ),
-]
-U32 = Annotated[bool, typer.Option("--u32", help="rest-idx: 32-bit ids, for a patched REST.")]
-Order = Annotated[
-    int | None,
-    typer.Option(min=1, max=4, help="llama.cpp: take the n-grams with this many context tokens."),
-]
-
 
 @takes_urls
 def export(
     *,
-    source: Source,
-    to: To,
-    out_path: Out = None,
-    model: OwnModel = None,
-    dynamic: Dynamic = False,
-    min_count: MinCount = None,
-    max_ngrams: MaxNgrams = None,
-    gguf: Gguf = None,
-    u32: U32 = False,
-    memory: Memory = None,
-    force: Force = False,
+    source: str = artifact_argument("PATH|hf://USER/NAME", "The artifact."),
+    to: str = typer.Option(
+        ..., metavar=FORMATS, help="The format.", autocompletion=lambda: FORMATS.split("|")
+    ),
+    out_path: Path | None = typer.Option(
+        None,
+        "--out",
+        metavar="PATH",
+        help="File or folder to write. Default: next to the artifact, or artifacts/ if fetched.",
+    ),
+    model: str | None = model_option(
+        "Where to find the artifact's tokenizer, for formats with text; for exllamav3, the folder "
+        "of the model that it loads. Default: the model that the artifact names.",
+        "ID|PATH",
+    ),
+    dynamic: bool = typer.Option(
+        False, "--dynamic", help="llama.cpp: for -lcd, contexts of 1 to 4 tokens, not for -lcs."
+    ),
+    min_count: int | None = typer.Option(
+        None, min=1, help="llama.cpp: leave out n-grams that were seen less often. Default: 1."
+    ),
+    max_ngrams: int | None = typer.Option(
+        None, min=1, help="llama.cpp: only so many n-grams, the most frequent. Default: all."
+    ),
+    gguf: str | None = typer.Option(
+        None,
+        metavar="FILE",
+        help="llama.cpp: the model it will run; refuse where its tokenizer is not the artifact's.",
+    ),
+    u32: bool = typer.Option(False, "--u32", help="rest-idx: 32-bit ids, for a patched REST."),
+    memory: Any = MEMORY,
+    force: bool = FORCE,
     out: Output,
 ) -> None:
     """Write an artifact in the format of another engine or data tool.
@@ -123,17 +86,22 @@ def export(
 @takes_urls
 def import_(
     *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to read.")],
-    origin: From,
-    out_dir: Annotated[
-        str | None,
-        typer.Option(
-            "--out", metavar="DIR|URL", help="Default: under artifacts/, by the file's name."
-        ),
-    ] = None,
-    model: Model = None,
-    order: Order = None,
-    force: Force = False,
+    file: Path = typer.Argument(metavar="FILE", help="The file to read."),
+    origin: str = typer.Option(
+        ...,
+        "--from",
+        metavar=ORIGINS,
+        help="The file's format.",
+        autocompletion=lambda: ORIGINS.split("|"),
+    ),
+    out_dir: str | None = typer.Option(
+        None, "--out", metavar="DIR|URL", help="Default: under artifacts/, by the file's name."
+    ),
+    model: str | None = MODEL,
+    order: int | None = typer.Option(
+        None, min=1, max=4, help="llama.cpp: take the n-grams with this many context tokens."
+    ),
+    force: bool = FORCE,
     out: Output,
 ) -> None:
     """Create an artifact from another engine's file: a frozen table or a datastore.

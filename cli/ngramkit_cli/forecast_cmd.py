@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -12,15 +12,15 @@ from ngramkit.basics.terminal_text import counted
 from ngramkit_cli.output import Output
 from ngramkit_cli.python_drafters import named_drafter
 from ngramkit_cli.shared_options import (
-    DrafterOrClass,
-    Force,
-    Limit,
+    DRAFTER_OR_CLASS,
+    FORCE,
+    LIMIT,
+    LOGS,
+    MODEL,
+    REMEMBER_PROMPTS,
+    TEMPLATE_OF_QUESTIONS,
     LogOptions,
-    Logs,
-    Model,
-    RememberPrompts,
     SourceOptions,
-    TemplateOfQuestions,
     size_in_bytes,
     takes_urls,
     the_model,
@@ -34,54 +34,6 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.replay_figures import Tally
 
 SHOWN_ROWS = 20  # rows of a table
-
-Concurrency = Annotated[
-    int | None,
-    typer.Option(
-        min=1, max=4096, help="Requests at once, at most. Default: 16; 1 for sessions of agents."
-    ),
-]
-Newest = Annotated[
-    Any,
-    typer.Option(
-        metavar="SIZE",
-        parser=size_in_bytes,
-        help="Characters of sessions of agents to replay, the newest first. Default: 2M.",
-    ),
-]
-Budgets = Annotated[
-    Any,
-    typer.Option(
-        "--budget",
-        "--tokens",
-        metavar="N,N,...",
-        parser=whole_numbers,
-        help="Draft nodes of a request per pass, at most, as the engine is asked for.",
-    ),
-]
-PassCost = Annotated[
-    str | None,
-    typer.Option(
-        metavar="X|N:X,...|FILE",
-        help="Cost of a pass over 9 tokens, in passes over one, like 1.1; or times by tokens, "
-        "like 1:57,9:109; or a profile of ngramkit pass-cost. Default: the engines' assumption "
-        "for a GPU.",
-    ),
-]
-Plot = Annotated[
-    Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw it over the log's time.")
-]
-
-
-Results = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="FILE...",
-        help="Results of `vllm bench serve --save-result` or `sglang.bench_serving --output-file`, "
-        "with --max-concurrency 1 and more.",
-    ),
-]
-NewProfile = Annotated[Path, typer.Option("--out", metavar="FILE.json", help="The profile.")]
 
 
 def say_forecast(results: Forecasts, out: Output) -> None:
@@ -140,19 +92,42 @@ def _table_of_tallies(tallies: dict[str, Tally]) -> list[str]:
 @takes_urls
 def forecast(
     *,
-    files: Logs,
+    files: list[Path] = LOGS,
     log: LogOptions,
-    template: TemplateOfQuestions = "auto",
-    drafter: DrafterOrClass = None,
-    concurrency: Concurrency = None,
-    budget: Budgets = "16",
-    pass_cost: PassCost = None,
+    template: str = TEMPLATE_OF_QUESTIONS,
+    drafter: str | None = DRAFTER_OR_CLASS,
+    concurrency: int | None = typer.Option(
+        None,
+        min=1,
+        max=4096,
+        help="Requests at once, at most. Default: 16; 1 for sessions of agents.",
+    ),
+    budget: Any = typer.Option(
+        "16",
+        "--budget",
+        "--tokens",
+        metavar="N,N,...",
+        parser=whole_numbers,
+        help="Draft nodes of a request per pass, at most, as the engine is asked for.",
+    ),
+    pass_cost: str | None = typer.Option(
+        None,
+        metavar="X|N:X,...|FILE",
+        help="Cost of a pass over 9 tokens, in passes over one, like 1.1; or times by tokens, "
+        "like 1:57,9:109; or a profile of ngramkit pass-cost. Default: the engines' assumption "
+        "for a GPU.",
+    ),
     sources: SourceOptions,
-    prompts: RememberPrompts = False,
-    limit: Limit = None,
-    newest: Newest = None,
-    plot: Plot = None,
-    model: Model = None,
+    prompts: bool = REMEMBER_PROMPTS,
+    limit: int | None = LIMIT,
+    newest: Any = typer.Option(
+        None,
+        metavar="SIZE",
+        parser=size_in_bytes,
+        help="Characters of sessions of agents to replay, the newest first. Default: 2M.",
+    ),
+    plot: Path | None = typer.Option(None, metavar="FILE.png", help="Draw it over the log's time."),
+    model: str | None = MODEL,
     out: Output,
 ) -> None:
     """Forecast what drafts would save a server: its logged requests are served again.
@@ -195,7 +170,17 @@ def forecast(
         out.show(f"picture: {plot}")
 
 
-def pass_cost(*, files: Results, out_path: NewProfile, force: Force = False, out: Output) -> None:
+def pass_cost(
+    *,
+    files: list[Path] = typer.Argument(
+        metavar="FILE...",
+        help="Results of `vllm bench serve --save-result` or `sglang.bench_serving --output-file`, "
+        "with --max-concurrency 1 and more.",
+    ),
+    out_path: Path = typer.Option(..., "--out", metavar="FILE.json", help="The profile."),
+    force: bool = FORCE,
+    out: Output,
+) -> None:
     """Turn runs of an engine's benchmark into the profile that forecast --pass-cost reads.
 
     With N requests at once, each token of a request takes one pass over N tokens.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,12 +12,12 @@ from ngramkit.basics.terminal_text import counted
 from ngramkit_cli.command import App
 from ngramkit_cli.output import Output
 from ngramkit_cli.shared_options import (
+    LOGS,
+    MODEL,
+    REMEMBER_PROMPTS,
+    TEMPLATE_OF_QUESTIONS,
+    YES,
     LogOptions,
-    Logs,
-    Model,
-    RememberPrompts,
-    TemplateOfQuestions,
-    Yes,
     model_option,
 )
 from ngramkit_cli.stdin_log import with_stdin
@@ -26,33 +26,10 @@ from ngramkit_cli.tables import table_of_facts as facts_table
 if TYPE_CHECKING:
     from ngramkit.logs.history_commands import HistoryContents, HistorySize, ImportedHistory
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A history's folder.")]
-Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Histories' folders.")]
-Last = Annotated[
-    int,
-    typer.Option("--last", min=0, max=1_000_000, help="Show the text of the newest N requests."),
-]
-NewFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The new history's folder.")]
-IntoFolder = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="The history to add to, created if missing.")
-]
-MostTokens = Annotated[
-    int | None, typer.Option("--tokens", min=1, help="Keep the newest requests, at most N tokens.")
-]
-Tokens = Annotated[
-    int, typer.Option("--tokens", min=0, help="Keep the newest requests, at most N tokens.")
-]
-
-WhoseTokenizer = Annotated[
-    str | None,
-    model_option("Whose tokenizer reads the requests. Default: the history's.", "ID|PATH"),
-]
-Text = Annotated[
-    str | None, typer.Option("--text", help="Forget the requests whose text holds this.")
-]
-Everything = Annotated[
-    bool, typer.Option("--everything", help="Forget all requests, after a question.")
-]
+FOLDER = typer.Argument(metavar="DIR", help="A history's folder.")
+WHOSE_TOKENIZER = model_option(
+    "Whose tokenizer reads the requests. Default: the history's.", "ID|PATH"
+)
 
 app = App(
     name="history",
@@ -63,7 +40,15 @@ app = App(
 
 
 @app.command()
-def inspect(*, path: Folder, last: Last = 0, model: WhoseTokenizer = None, out: Output) -> None:
+def inspect(
+    *,
+    path: Path = FOLDER,
+    last: int = typer.Option(
+        0, min=0, max=1_000_000, help="Show the text of the newest N requests."
+    ),
+    model: str | None = WHOSE_TOKENIZER,
+    out: Output,
+) -> None:
     """Show the content of a history.
 
     Example: ngramkit history inspect my-history --last 3
@@ -83,13 +68,17 @@ def inspect(*, path: Folder, last: Last = 0, model: WhoseTokenizer = None, out: 
 @app.command("import")
 def import_(
     *,
-    files: Logs,
-    into: IntoFolder,
+    files: list[Path] = LOGS,
+    into: Path = typer.Option(
+        ..., "--out", metavar="DIR", help="The history to add to, created if missing."
+    ),
     log: LogOptions,
-    template: TemplateOfQuestions = "auto",
-    prompts: RememberPrompts = False,
-    tokens: MostTokens = None,
-    model: Model = None,
+    template: str = TEMPLATE_OF_QUESTIONS,
+    prompts: bool = REMEMBER_PROMPTS,
+    tokens: int | None = typer.Option(
+        None, min=1, help="Keep the newest requests, at most N tokens."
+    ),
+    model: str | None = MODEL,
     out: Output,
 ) -> None:
     """Add the requests of logs to a history.
@@ -116,7 +105,12 @@ def import_(
 
 
 @app.command()
-def merge(*, paths: Folders, out_path: NewFolder, out: Output) -> None:
+def merge(
+    *,
+    paths: list[Path] = typer.Argument(metavar="DIR...", help="Histories' folders."),
+    out_path: Path = typer.Option(..., "--out", metavar="DIR", help="The new history's folder."),
+    out: Output,
+) -> None:
     """Merge histories into a new one, the newest requests last.
 
     A request is kept as often as in the history that holds it most often.
@@ -130,7 +124,12 @@ def merge(*, paths: Folders, out_path: NewFolder, out: Output) -> None:
 
 
 @app.command()
-def trim(*, path: Folder, tokens: Tokens, out: Output) -> None:
+def trim(
+    *,
+    path: Path = FOLDER,
+    tokens: int = typer.Option(..., min=0, help="Keep the newest requests, at most N tokens."),
+    out: Output,
+) -> None:
     """Drop the oldest requests. Running processes see the change.
 
     Example: ngramkit history trim my-history --tokens 4000000
@@ -147,11 +146,13 @@ def trim(*, path: Folder, tokens: Tokens, out: Output) -> None:
 @app.command()
 def forget(
     *,
-    path: Folder,
-    text: Text = None,
-    everything: Everything = False,
-    model: WhoseTokenizer = None,
-    yes: Yes = False,
+    path: Path = FOLDER,
+    text: str | None = typer.Option(None, help="Forget the requests whose text holds this."),
+    everything: bool = typer.Option(
+        False, "--everything", help="Forget all requests, after a question."
+    ),
+    model: str | None = WHOSE_TOKENIZER,
+    yes: bool = YES,
     out: Output,
 ) -> None:
     """Delete matching requests, or all. Running engines see the change after a restart.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -12,64 +11,48 @@ from ngramkit.basics.kinds import a_kind
 from ngramkit.basics.terminal_text import counted, size_text
 from ngramkit_cli import completion
 from ngramkit_cli.output import Output
-from ngramkit_cli.shared_options import Force, artifact_argument, takes_urls
+from ngramkit_cli.shared_options import FORCE, artifact_argument, takes_urls
 from ngramkit_cli.tables import table_of_figures
-
-AllowPrivate = Annotated[
-    bool,
-    typer.Option(
-        "--allow-private",
-        help="Upload a private artifact or a history, to a private repository unless --public.",
-    ),
-]
-Repository = Annotated[str, typer.Argument(metavar="USER/NAME", help="The repository.")]
 
 
 @takes_urls
 def push(
     *,
-    path: Annotated[str, artifact_argument("PATH|URL", "The artifact's folder, or where it is.")],
-    repository: Repository,
-    private: Annotated[
-        bool | None,
-        typer.Option(
-            "--private/--public",
-            help="Whether only people whom you invite can see a new repository. "
-            "Default: --private for a history or a private artifact.",
-        ),
-    ] = None,
-    allow_private: AllowPrivate = False,
-    language: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CODE,...",
-            help="The corpus's languages, for the card: en,de. Default: as on the repository's "
-            "card, else the source dataset's if it has one.",
-        ),
-    ] = None,
-    revision: Annotated[
-        str | None, typer.Option(metavar="BRANCH", help="Made where it is new. Default: main.")
-    ] = None,
-    tag: Annotated[
-        str | None, typer.Option(help="Name the commit, so that it can be pinned.")
-    ] = None,
-    create_pr: Annotated[
-        bool, typer.Option("--create-pr", help="Open a pull request in place of a commit.")
-    ] = False,
-    squash: Annotated[
-        bool,
-        typer.Option(
-            "--squash",
-            help="Drop the branch's older commits, so that what a history forgot is in none.",
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Upload nothing; show what would be sent and replaced."),
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an artifact of another kind.")
-    ] = False,
+    path: str = artifact_argument("PATH|URL", "The artifact's folder, or where it is."),
+    repository: str = typer.Argument(metavar="USER/NAME", help="The repository."),
+    private: bool | None = typer.Option(
+        None,
+        "--private/--public",
+        help="Whether only people whom you invite can see a new repository. "
+        "Default: --private for a history or a private artifact.",
+    ),
+    allow_private: bool = typer.Option(
+        False,
+        "--allow-private",
+        help="Upload a private artifact or a history, to a private repository unless --public.",
+    ),
+    language: str | None = typer.Option(
+        None,
+        metavar="CODE,...",
+        help="The corpus's languages, for the card: en,de. Default: as on the repository's "
+        "card, else the source dataset's if it has one.",
+    ),
+    revision: str | None = typer.Option(
+        None, metavar="BRANCH", help="Made where it is new. Default: main."
+    ),
+    tag: str | None = typer.Option(None, help="Name the commit, so that it can be pinned."),
+    create_pr: bool = typer.Option(
+        False, "--create-pr", help="Open a pull request in place of a commit."
+    ),
+    squash: bool = typer.Option(
+        False,
+        "--squash",
+        help="Drop the branch's older commits, so that what a history forgot is in none.",
+    ),
+    dry_run: bool = typer.Option(
+        False, "--dry-run", help="Upload nothing; show what would be sent and replaced."
+    ),
+    force: bool = typer.Option(False, "--force", help="Replace an artifact of another kind."),
     out: Output,
 ) -> None:
     """Upload an artifact to the Hub: new files and a card.
@@ -107,14 +90,13 @@ def push(
 
 def pull(
     *,
-    source: Annotated[
-        str,
-        typer.Argument(metavar="USER/NAME[@REV]", help="The repository; a branch, tag or commit."),
-    ],
-    out_dir: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Default: artifacts/NAME.")
-    ] = None,
-    force: Force = False,
+    source: str = typer.Argument(
+        metavar="USER/NAME[@REV]", help="The repository; a branch, tag or commit."
+    ),
+    out_dir: Path | None = typer.Option(
+        None, "--out", metavar="DIR", help="Default: artifacts/NAME."
+    ),
+    force: bool = FORCE,
     out: Output,
 ) -> None:
     """Download an artifact from the Hub: checked before it appears.
@@ -130,17 +112,13 @@ def pull(
 
 def search(
     *,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID|PATH",
-            help="Only for this model's tokenizer: compared by fingerprint.",
-            autocompletion=completion.models,
-        ),
-    ] = None,
-    kind: Annotated[
-        str | None, typer.Option(help="Only datastore, frozen-table, model-bigram, ...")
-    ] = None,
+    tokenizer: str | None = typer.Option(
+        None,
+        metavar="ID|PATH",
+        help="Only for this model's tokenizer: compared by fingerprint.",
+        autocompletion=completion.models,
+    ),
+    kind: str | None = typer.Option(None, help="Only datastore, frozen-table, model-bigram, ..."),
     out: Output,
 ) -> None:
     """List the artifacts on the Hub.

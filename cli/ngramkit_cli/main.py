@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -145,10 +145,9 @@ def print_version(wanted: bool) -> None:
 
 @app.callback()
 def ngramkit(
-    version: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version.", callback=print_version, is_eager=True),
-    ] = False,
+    version: bool = typer.Option(
+        False, "--version", help="Print the version.", callback=print_version, is_eager=True
+    ),
 ) -> None:
     pass
 

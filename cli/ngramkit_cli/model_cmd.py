@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -11,7 +11,7 @@ from ngramkit.basics.terminal_text import device_text, size_text
 from ngramkit_cli import completion
 from ngramkit_cli.decode_options import LoadOptions
 from ngramkit_cli.output import Output
-from ngramkit_cli.shared_options import Force, NamedModel, Out, takes_urls
+from ngramkit_cli.shared_options import FORCE, OUT, NamedModel, takes_urls
 from ngramkit_cli.tables import table_of_figures, wrap_text
 
 if TYPE_CHECKING:
@@ -19,27 +19,7 @@ if TYPE_CHECKING:
     from ngramkit.formats.model_bigram import ModelBigram
     from ngramkit.formats.model_unigram import ModelUnigram
 
-TOP_K_OPTION = Annotated[int, typer.Option("--k", metavar="N", help="Keep the N likeliest tokens.")]
-Width = Annotated[int, typer.Option(metavar="N", help="Tokens in a draft, the first included.")]
-Prefix = Annotated[
-    str, typer.Option(metavar="none|bos", help="Prefix that the model reads before each token.")
-]
-Extend = Annotated[
-    str,
-    typer.Option(
-        metavar="bigram|model",
-        help="Continue drafts by the likeliest next token of the table, or by the model's own "
-        "greedy decoding (K times the work).",
-    ),
-]
-Rule = Annotated[
-    str,
-    typer.Option(
-        metavar="distance|inner-product",
-        help="A token is likely if its output embedding is near the mean of all, or if it points "
-        "away from it.",
-    ),
-]
+TOP_K = typer.Option(100, metavar="N", help="Keep the N likeliest tokens.")
 
 
 def models(*, out: Output) -> None:
@@ -73,13 +53,20 @@ def models(*, out: Output) -> None:
 def model_bigram(
     *,
     model: NamedModel,
-    out_dir: Out = None,
-    k: TOP_K_OPTION = 100,
-    width: Width = 4,
-    prefix: Prefix = "none",
-    extend: Extend = "bigram",
+    out_dir: str | None = OUT,
+    k: int = TOP_K,
+    width: int = typer.Option(4, metavar="N", help="Tokens in a draft, the first included."),
+    prefix: str = typer.Option(
+        "none", metavar="none|bos", help="Prefix that the model reads before each token."
+    ),
+    extend: str = typer.Option(
+        "bigram",
+        metavar="bigram|model",
+        help="Continue drafts by the likeliest next token of the table, or by the model's own "
+        "greedy decoding (K times the work).",
+    ),
     load: LoadOptions,
-    force: Force = False,
+    force: bool = FORCE,
     out: Output,
 ) -> None:
     """Build a model's bigram table (N-Grammys): its most likely tokens after every token.
@@ -108,11 +95,16 @@ def model_bigram(
 def model_unigram(
     *,
     model: NamedModel,
-    out_dir: Out = None,
-    k: TOP_K_OPTION = 100,
-    rule: Rule = "distance",
+    out_dir: str | None = OUT,
+    k: int = TOP_K,
+    rule: str = typer.Option(
+        "distance",
+        metavar="distance|inner-product",
+        help="A token is likely if its output embedding is near the mean of all, or if it points "
+        "away from it.",
+    ),
     load: LoadOptions,
-    force: Force = False,
+    force: bool = FORCE,
     out: Output,
 ) -> None:
     """Build a model's unigram table (N-Grammys): tokens that its embeddings make likely anywhere.
@@ -135,19 +127,18 @@ def _print_table(
     out.result(table.where, vocabulary=table.tokenizer.vocabulary, k=table.k, width=width)
 
 
-ModelName = Annotated[
-    str | None,
-    typer.Argument(
+def use(
+    *,
+    model: str | None = typer.Argument(
+        None,
         metavar="MODEL",
         help="A short name, a Hub id, a folder or a GGUF file; demo is the embedded one. "
         "Default: show which.",
         autocompletion=completion.models,
     ),
-]
-Unset = Annotated[bool, typer.Option("--unset", help="Reset it to the embedded model.")]
-
-
-def use(*, model: ModelName = None, unset: Unset = False, out: Output) -> None:
+    unset: bool = typer.Option(False, "--unset", help="Reset it to the embedded model."),
+    out: Output,
+) -> None:
     """Set the default model: of every command without --model.
 
     Example: ngramkit use vicuna-7b
@@ -161,11 +152,12 @@ def use(*, model: ModelName = None, unset: Unset = False, out: Output) -> None:
     out.result(model=now.name, why=now.why, settings=str(settings_path()))
 
 
-Seconds = Annotated[float, typer.Option("--seconds", "--time", help="Approximate duration.")]
-
-
 def calibrate(
-    *, model: NamedModel, loading: LoadOptions, seconds: Seconds = 20.0, out: Output
+    *,
+    model: NamedModel,
+    loading: LoadOptions,
+    seconds: float = typer.Option(20.0, "--seconds", "--time", help="Approximate duration."),
+    out: Output,
 ) -> None:
     """Measure passes by draft size and context length; decode then starts from these times.
 

@@ -6,7 +6,7 @@ import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import typer
 
@@ -21,36 +21,28 @@ MAX_PROMPT_BYTES = 1 << 26  # per prompt, more than any model reads
 class PromptOptions:
     PANEL: ClassVar[str] = "Prompt"
 
-    prompt: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="The prompt. May be repeated; each gets an answer."),
-    ] = None
-    prompt_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Read the prompt from FILE; - is stdin.")
-    ] = None
-    chat: Annotated[
-        bool,
-        typer.Option(
-            "--chat",
-            help="Make the prompt a user's turn in the model's template. Without a prompt: a "
-            "conversation; through a pipe, one prompt per line.",
-        ),
-    ] = False
-    template: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help=f"With --chat: {TEMPLATES}. Default: {TEMPLATE_RULE}."),
-    ] = None
-    system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="With --chat: the system message.")
-    ] = None
-    reference: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="A text that the answer probably repeats, such as the old version of a file. May "
-            "be repeated.",
-        ),
-    ] = None
+    prompt: list[str] | None = typer.Option(
+        None, metavar="TEXT", help="The prompt. May be repeated; each gets an answer."
+    )
+    prompt_file: Path | None = typer.Option(
+        None, metavar="FILE", help="Read the prompt from FILE; - is stdin."
+    )
+    chat: bool = typer.Option(
+        False,
+        "--chat",
+        help="Make the prompt a user's turn in the model's template. Without a prompt: a "
+        "conversation; through a pipe, one prompt per line.",
+    )
+    template: str | None = typer.Option(
+        None, metavar="NAME", help=f"With --chat: {TEMPLATES}. Default: {TEMPLATE_RULE}."
+    )
+    system: str | None = typer.Option(None, metavar="TEXT", help="With --chat: the system message.")
+    reference: list[Path] | None = typer.Option(
+        None,
+        metavar="FILE",
+        help="A text that the answer probably repeats, such as the old version of a file. May "
+        "be repeated.",
+    )
 
     def read(self, model: str, out: Output) -> list[str]:
         """Read the prompts. Raises UsageError for no source or two, InputError for a bad file."""

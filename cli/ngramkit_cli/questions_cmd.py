@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,14 +15,14 @@ from ngramkit_cli.errors import lack_line
 from ngramkit_cli.output import Output
 from ngramkit_cli.python_drafters import named_drafter
 from ngramkit_cli.shared_options import (
-    Baseline,
-    DrafterNames,
-    Force,
+    BASELINE,
+    DRAFTER_NAMES,
+    FORCE,
+    QUESTIONS,
+    TEMPLATE_OF_QUESTIONS,
     NamedModel,
     QuestionOptions,
-    QuestionsOrPrompts,
     SourceOptions,
-    TemplateOfQuestions,
     takes_urls,
     the_model,
 )
@@ -31,28 +31,23 @@ from ngramkit_cli.tables import lines_of_ratios, table_of_figures
 if TYPE_CHECKING:
     from ngramkit.evaluate.bench_tables import BenchResults
 
-BenchFolder = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Default: bench/QUESTIONS-MODEL.")
-]
-NewTokens = Annotated[
-    int, typer.Option("--max-new-tokens", min=2, help="Tokens of an answer at most.")
-]
-
 
 @takes_urls
 def bench(
     *,
     asking: QuestionOptions,
-    drafter: DrafterNames = None,
-    model: opt.Model = None,
+    drafter: list[str] | None = DRAFTER_NAMES,
+    model: str | None = opt.MODEL,
     sources: SourceOptions,
-    max_new_tokens: NewTokens = 256,
+    max_new_tokens: int = typer.Option(256, min=2, help="Tokens of an answer at most."),
     sampling: opt.SamplingOptions,
-    stop: opt.Stop = None,
+    stop: list[str] | None = opt.STOP,
     running: opt.RunOptions,
-    baseline: Baseline = None,
-    out_path: BenchFolder = None,
-    force: Force = False,
+    baseline: str | None = BASELINE,
+    out_path: Path | None = typer.Option(
+        None, "--out", metavar="DIR", help="Default: bench/QUESTIONS-MODEL."
+    ),
+    force: bool = FORCE,
     out: Output,
 ) -> None:
     """Measure drafters on a model: tokens/step, speed-up, and that the text stays the same.
@@ -133,33 +128,27 @@ def _say_results(results: BenchResults, out: Output) -> None:
     )
 
 
-RecordFolder = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="A new folder, or a record to extend.")
-]
-
-
 @dataclass(frozen=True)
 class RecordingOptions(opt.RunOptions):
     """Options of recorded passes, which have one size. A field is an option."""
 
-    budget: Annotated[
-        Any,
-        typer.Option(
-            metavar="N", parser=opt.number_or_word, help="Draft nodes per pass. Default: 64."
-        ),
-    ] = None
+    budget: Any = typer.Option(
+        None, metavar="N", parser=opt.number_or_word, help="Draft nodes per pass. Default: 64."
+    )
 
 
 @takes_urls
 def record(
     *,
     asking: QuestionOptions,
-    drafter: DrafterNames = None,
-    model: opt.Model = None,
+    drafter: list[str] | None = DRAFTER_NAMES,
+    model: str | None = opt.MODEL,
     sources: SourceOptions,
-    max_new_tokens: opt.NewTokens = 256,
+    max_new_tokens: int = opt.ANSWER_TOKENS,
     running: RecordingOptions,
-    out_path: RecordFolder,
+    out_path: Path = typer.Option(
+        ..., "--out", metavar="DIR", help="A new folder, or a record to extend."
+    ),
     out: Output,
 ) -> None:
     """Record a model's answers and its top-k at verified nodes, for replays without the model.
@@ -189,24 +178,21 @@ def record(
     out.result(recording.path, **recording.to_dict())
 
 
-OutFile = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="FILE", help="Default: self-corpus/QUESTIONS-MODEL.jsonl."),
-]
-Batch = Annotated[int, typer.Option("--batch", metavar="N", help="Questions answered at once.")]
-
-
 def self_corpus(
     *,
     model: NamedModel,
-    questions: QuestionsOrPrompts = None,
-    template: TemplateOfQuestions = "auto",
-    max_new_tokens: opt.NewTokens = 256,
-    batch: Batch = 16,
+    questions: Path | None = typer.Option(
+        None, "--questions", "--prompts", metavar="FILE|SET", help=f"Questions to ask: {QUESTIONS}"
+    ),
+    template: str = TEMPLATE_OF_QUESTIONS,
+    max_new_tokens: int = opt.ANSWER_TOKENS,
+    batch: int = typer.Option(16, metavar="N", help="Questions answered at once."),
     sampling: opt.SamplingOptions,
     loading: opt.LoadOptions,
-    out_path: OutFile = None,
-    force: Force = False,
+    out_path: Path | None = typer.Option(
+        None, "--out", metavar="FILE", help="Default: self-corpus/QUESTIONS-MODEL.jsonl."
+    ),
+    force: bool = FORCE,
     out: Output,
 ) -> None:
     """Write a model's own answers as a corpus: the best text to draft for this model.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -16,15 +16,15 @@ from ngramkit_cli.errors import lack_line
 from ngramkit_cli.output import Output
 from ngramkit_cli.python_drafters import named_drafter
 from ngramkit_cli.shared_options import (
-    AnsweredQuestions,
-    Baseline,
-    DrafterNames,
-    Force,
-    Limit,
+    ANSWERED_QUESTIONS,
+    BASELINE,
+    DRAFTER_NAMES,
+    FORCE,
+    LIMIT,
+    MODEL,
+    TEMPLATE_OF_QUESTIONS,
     LogOptions,
-    Model,
     SourceOptions,
-    TemplateOfQuestions,
     takes_urls,
     the_model,
     whole_numbers,
@@ -36,91 +36,16 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.replay_tables import Replays
 
 
-Answers = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--answers",
-        metavar="FILE|DIR",
-        help="Recorded answers: a log of a server, trajectories of agents, rollouts, lines with "
-        "prompt and output, or with --questions FastChat's; may be repeated. See docs/logs.md.",
-    ),
-]
-RecordFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--evidence",
-        "--oracle",
-        metavar="DIR",
-        help="A folder of ngramkit record: its answers, and the model's top-k at verified nodes, "
-        "which drafters get as evidence. With --model, the model verifies what is not on record.",
-    ),
-]
-Budgets = Annotated[
-    Any,
-    typer.Option("--budget", metavar="N,N,...", parser=whole_numbers, help="Draft nodes per pass."),
-]
-Chain = Annotated[
-    bool,
-    typer.Option(
-        "--chain",
-        help="Draft one path of --budget tokens, as for engines that do not verify trees.",
-    ),
-]
-KeepState = Annotated[
-    bool,
-    typer.Option(
-        "--keep-state", help="One drafter for all requests, in their order: its history grows."
-    ),
-]
-Prompts = Annotated[
-    bool, typer.Option("--prompts", help="With --keep-state: remember prompts too.")
-]
-Seed = Annotated[
-    int | None,
-    typer.Option("--seed", help="With --keep-state: shuffle the requests. Default: by time."),
-]
-Repeat = Annotated[
-    int, typer.Option("--repeat", min=1, help="With --keep-state: ask every question N times.")
-]
-DropLeaked = Annotated[
-    bool,
-    typer.Option(
-        "--drop-leaked", help="Leave out answers that a datastore or the history contains."
-    ),
-]
-Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the results.")]
-Page = Annotated[
-    Path | None,
-    typer.Option(
-        "--html",
-        metavar="FILE.html",
-        help="A page of the first answers: each token has the colour of the source that drafted "
-        "it. It holds their text. With the first of --budget.",
-    ),
-]
-ResultFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="DIR",
-        help="A new folder for results.json with provenance, results.csv, tables in Markdown and "
-        "LaTeX, and pictures.",
-    ),
-]
-
-
 @dataclass(frozen=True)
 class ReplaySources(SourceOptions):
     """Sources of drafts, by default those under artifacts/ that fit. A field is an option."""
 
-    curve: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NAME=]PATH|URL",
-            help="An artifact by itself, in place of --datastore and the like; may be repeated. "
-            "Tokens/step by bytes, a line for each NAME.",
-        ),
-    ] = None
+    curve: list[str] | None = typer.Option(
+        None,
+        metavar="[NAME=]PATH|URL",
+        help="An artifact by itself, in place of --datastore and the like; may be repeated. "
+        "Tokens/step by bytes, a line for each NAME.",
+    )
 
     def curves(self, given: list[str]) -> dict[str, Any]:
         """Return the artifacts of --curve as keywords; it excludes other sources."""
@@ -249,27 +174,66 @@ def _share_of(part: int, whole: int) -> float:
 @takes_urls
 def replay(
     *,
-    answers: Answers = None,
+    answers: list[Path] | None = typer.Option(
+        None,
+        metavar="FILE|DIR",
+        help="Recorded answers: a log of a server, trajectories of agents, rollouts, lines with "
+        "prompt and output, or with --questions FastChat's; may be repeated. See docs/logs.md.",
+    ),
     log: LogOptions,
-    questions: AnsweredQuestions = None,
-    evidence: RecordFolder = None,
-    template: TemplateOfQuestions = "auto",
-    drafter: DrafterNames = None,
-    budget: Budgets = "8,16,32,64,96",
-    chain: Chain = False,
+    questions: Path | None = ANSWERED_QUESTIONS,
+    evidence: Path | None = typer.Option(
+        None,
+        "--evidence",
+        "--oracle",
+        metavar="DIR",
+        help="A folder of ngramkit record: its answers, and the model's top-k at verified nodes, "
+        "which drafters get as evidence. With --model, the model verifies what is not on record.",
+    ),
+    template: str = TEMPLATE_OF_QUESTIONS,
+    drafter: list[str] | None = DRAFTER_NAMES,
+    budget: Any = typer.Option(
+        "8,16,32,64,96", metavar="N,N,...", parser=whole_numbers, help="Draft nodes per pass."
+    ),
+    chain: bool = typer.Option(
+        False,
+        "--chain",
+        help="Draft one path of --budget tokens, as for engines that do not verify trees.",
+    ),
     sources: ReplaySources,
-    keep_state: KeepState = False,
-    prompts: Prompts = False,
-    seed: Seed = None,
-    repeat: Repeat = 1,
-    drop_leaked: DropLeaked = False,
-    limit: Limit = None,
-    baseline: Baseline = None,
-    plot: Plot = None,
-    out_path: ResultFolder = None,
-    html: Page = None,
-    force: Force = False,
-    model: Model = None,
+    keep_state: bool = typer.Option(
+        False,
+        "--keep-state",
+        help="One drafter for all requests, in their order: its history grows.",
+    ),
+    prompts: bool = typer.Option(
+        False, "--prompts", help="With --keep-state: remember prompts too."
+    ),
+    seed: int | None = typer.Option(
+        None, help="With --keep-state: shuffle the requests. Default: by time."
+    ),
+    repeat: int = typer.Option(1, min=1, help="With --keep-state: ask every question N times."),
+    drop_leaked: bool = typer.Option(
+        False, "--drop-leaked", help="Leave out answers that a datastore or the history contains."
+    ),
+    limit: int | None = LIMIT,
+    baseline: str | None = BASELINE,
+    plot: Path | None = typer.Option(None, metavar="FILE.png", help="Draw the results."),
+    out_path: Path | None = typer.Option(
+        None,
+        "--out",
+        metavar="DIR",
+        help="A new folder for results.json with provenance, results.csv, tables in Markdown and "
+        "LaTeX, and pictures.",
+    ),
+    html: Path | None = typer.Option(
+        None,
+        metavar="FILE.html",
+        help="A page of the first answers: each token has the colour of the source that drafted "
+        "it. It holds their text. With the first of --budget.",
+    ),
+    force: bool = FORCE,
+    model: str | None = MODEL,
     out: Output,
 ) -> None:
     """Replay recorded answers: tokens/step of any drafter, without the model.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import typer
 
@@ -19,7 +19,7 @@ from ngramkit_cli.python_drafters import FORM
 
 def model_option(help: str, metavar: str = "ID[@REVISION]|PATH") -> Any:
     """Return the option --model; the shell completes models' names."""
-    return typer.Option("--model", metavar=metavar, help=help, autocompletion=completion.models)
+    return typer.Option(None, metavar=metavar, help=help, autocompletion=completion.models)
 
 
 def artifact_argument(metavar: str, help: str, *kinds: str) -> Any:
@@ -28,8 +28,8 @@ def artifact_argument(metavar: str, help: str, *kinds: str) -> Any:
     return typer.Argument(metavar=metavar, help=help, autocompletion=complete)
 
 
-Force = Annotated[bool, typer.Option("--force", help="Replace what --out holds.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+FORCE = typer.Option(False, "--force", help="Replace what --out holds.")
+YES = typer.Option(False, "--yes", "-y", help="Do not ask.")
 WHICH_MODEL = "Default: NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo."
 
 
@@ -37,16 +37,14 @@ WHICH_MODEL = "Default: NGRAMKIT_MODEL, else the one of `ngramkit use`, else dem
 class NamedModel:
     """The model as an argument, or as --model like everywhere else."""
 
-    model_name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="A causal language model: a name from `ngramkit models`, a Hub id (ID@REVISION), "
-            f"a folder or a GGUF file. {WHICH_MODEL}",
-            autocompletion=completion.models,
-        ),
-    ] = None
-    model: Annotated[str | None, model_option("The same.")] = None
+    model_name: str | None = typer.Argument(
+        None,
+        metavar="MODEL",
+        help="A causal language model: a name from `ngramkit models`, a Hub id (ID@REVISION), "
+        f"a folder or a GGUF file. {WHICH_MODEL}",
+        autocompletion=completion.models,
+    )
+    model: str | None = model_option("The same.")
 
     def chosen(self, out: Output) -> str:
         """Return and report the model's name. Raises UsageError for two names."""
@@ -58,25 +56,18 @@ class NamedModel:
         return the_model(self.model if self.model_name is None else self.model_name, out)
 
 
-Limit = Annotated[
-    int | None, typer.Option("--limit", min=1, help="Only the first N questions or conversations.")
-]
-Model = Annotated[
-    str | None,
-    model_option(
-        "The model (here: its tokenizer): a short name, a Hub id, a folder or a GGUF file "
-        f"(PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}"
-    ),
-]
-Out = Annotated[
-    str | None,
-    typer.Option(
-        "--out",
-        metavar="DIR|URL",
-        help="The artifact's folder; a URL is s3://, gs:// or hf://buckets/ID/... Default: under "
-        "artifacts/.",
-    ),
-]
+LIMIT = typer.Option(None, min=1, help="Only the first N questions or conversations.")
+MODEL = model_option(
+    "The model (here: its tokenizer): a short name, a Hub id, a folder or a GGUF file "
+    f"(PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}"
+)
+OUT = typer.Option(
+    None,
+    "--out",
+    metavar="DIR|URL",
+    help="The artifact's folder; a URL is s3://, gs:// or hf://buckets/ID/... Default: under "
+    "artifacts/.",
+)
 
 
 def the_model(given: str | None, out: Output) -> str:
@@ -119,15 +110,12 @@ def fields_by_name(text: str) -> dict[str, str]:
     return found
 
 
-Memory = Annotated[
-    Any,
-    typer.Option(
-        "--memory",
-        metavar="SIZE",
-        parser=size_in_bytes,
-        help="Like 4G or 512M. Default: half of the free memory.",
-    ),
-]
+MEMORY = typer.Option(
+    None,
+    metavar="SIZE",
+    parser=size_in_bytes,
+    help="Like 4G or 512M. Default: half of the free memory.",
+)
 
 
 # Sources of drafts.
@@ -137,7 +125,7 @@ SOURCE_METAVAR = "PATH|URL|hf://USER/NAME@REV"
 
 def _drafter_option(more: str) -> Any:
     return typer.Option(
-        "--drafter",
+        None,
         metavar=f"NAME[:OPTION=VALUE,...]|{FORM}",
         help="A drafter of `ngramkit drafters`, as rest:max_match=8, or the class of an installed "
         f"package{more}.",
@@ -145,22 +133,19 @@ def _drafter_option(more: str) -> Any:
     )
 
 
-DrafterOrClass = Annotated[str | None, _drafter_option(". Default: blend")]
-DrafterNames = Annotated[list[str] | None, _drafter_option("; may be repeated")]
-Baseline = Annotated[
-    str | None,
-    typer.Option(
-        "--baseline",
-        metavar="NAME",
-        help="Compare every other drafter with this one of them, in place of all pairs.",
-        autocompletion=completion.drafters,
-    ),
-]
+DRAFTER_OR_CLASS = _drafter_option(". Default: blend")
+DRAFTER_NAMES = _drafter_option("; may be repeated")
+BASELINE = typer.Option(
+    None,
+    metavar="NAME",
+    help="Compare every other drafter with this one of them, in place of all pairs.",
+    autocompletion=completion.drafters,
+)
 
 
-def _source_option(kind: str, help: str) -> Any:
+def source_option(kind: str, help: str) -> Any:
     complete = completion.artifacts(kind)
-    return typer.Option(metavar=SOURCE_METAVAR, help=help, autocompletion=complete)
+    return typer.Option(None, metavar=SOURCE_METAVAR, help=help, autocompletion=complete)
 
 
 @dataclass(frozen=True)
@@ -169,38 +154,26 @@ class SourceOptions:
 
     PANEL: ClassVar[str] = "Sources of drafts"
 
-    datastore: Annotated[
-        list[str] | None,
-        _source_option(
-            "datastore",
-            "May be repeated. Default: all that fit, without copies and parts of others.",
-        ),
-    ] = None
-    frozen_table: Annotated[
-        str | None, _source_option("frozen-table", "Default: the largest that fits.")
-    ] = None
-    bigram: Annotated[
-        str | None,
-        _source_option("model-bigram", "A model's bigram table. Default: its own, if built."),
-    ] = None
-    unigram: Annotated[
-        str | None,
-        _source_option("model-unigram", "A model's unigram table. Default: its own, if built."),
-    ] = None
-    history: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Past requests, for the drafters that learn from them; decode creates it. "
-            "Default: nothing outlives the command.",
-        ),
-    ] = None
-    history_tokens: Annotated[int, typer.Option(min=1, help="Draft from its newest N tokens.")] = (
-        HISTORY_TOKENS
+    datastore: list[str] | None = source_option(
+        "datastore", "May be repeated. Default: all that fit, without copies and parts of others."
     )
-    no_store: Annotated[bool, typer.Option("--no-store", help="Add nothing to the history.")] = (
-        False
+    frozen_table: str | None = source_option("frozen-table", "Default: the largest that fits.")
+    bigram: str | None = source_option(
+        "model-bigram", "A model's bigram table. Default: its own, if built."
     )
+    unigram: str | None = source_option(
+        "model-unigram", "A model's unigram table. Default: its own, if built."
+    )
+    history: Path | None = typer.Option(
+        None,
+        metavar="DIR",
+        help="Past requests, for the drafters that learn from them; decode creates it. "
+        "Default: nothing outlives the command.",
+    )
+    history_tokens: int = typer.Option(
+        HISTORY_TOKENS, min=1, help="Draft from its newest N tokens."
+    )
+    no_store: bool = typer.Option(False, "--no-store", help="Add nothing to the history.")
 
     def keywords(self) -> dict[str, Any]:
         return {
@@ -216,47 +189,36 @@ class SourceOptions:
 
 # Logs of requests.
 
-Logs = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="FILE|DIR...",
-        help="Logs of servers, trajectories of agents, rollouts; see docs/logs.md. - is stdin.",
-    ),
-]
-RememberPrompts = Annotated[
-    bool, typer.Option("--prompts", help="Remember prompts too, not only outputs.")
-]
+LOGS = typer.Argument(
+    metavar="FILE|DIR...",
+    help="Logs of servers, trajectories of agents, rollouts; see docs/logs.md. - is stdin.",
+)
+REMEMBER_PROMPTS = typer.Option(False, "--prompts", help="Remember prompts too, not only outputs.")
 
 
 @dataclass(frozen=True)
 class LogOptions:
     PANEL: ClassVar[str] = "Log"
 
-    format: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The files' format, such as vllm, openai or verl. Default: recognised by content.",
-            autocompletion=completion.log_formats,
-        ),
-    ] = None
-    columns: Annotated[
-        Any,
-        typer.Option(
-            metavar="FIELD=COLUMN,...",
-            parser=fields_by_name,
-            help="Columns of JSON lines: prompt=question,output=answer, and name, kind, reference, "
-            "time, run, turn. a.b is the field b of a.",
-        ),
-    ] = None
-    where: Annotated[
-        Any,
-        typer.Option(
-            metavar="FIELD=VALUE,...",
-            parser=fields_by_name,
-            help="Read only matching requests: model=NAME, or kind, run or name.",
-        ),
-    ] = None
+    format: str | None = typer.Option(
+        None,
+        metavar="NAME",
+        help="The files' format, such as vllm, openai or verl. Default: recognised by content.",
+        autocompletion=completion.log_formats,
+    )
+    columns: Any = typer.Option(
+        None,
+        metavar="FIELD=COLUMN,...",
+        parser=fields_by_name,
+        help="Columns of JSON lines: prompt=question,output=answer, and name, kind, reference, "
+        "time, run, turn. a.b is the field b of a.",
+    )
+    where: Any = typer.Option(
+        None,
+        metavar="FIELD=VALUE,...",
+        parser=fields_by_name,
+        help="Read only matching requests: model=NAME, or kind, run or name.",
+    )
 
 
 # Questions.
@@ -267,40 +229,27 @@ QUESTIONS = (
     "with one prompt per line; spec-bench or speed-bench:CONFIG@REVISION downloads them. "
     "Default for the model demo: its embedded prompts."
 )
-Questions = Annotated[Path | None, typer.Option("--questions", metavar="FILE|SET", help=QUESTIONS)]
-QuestionsOrPrompts = Annotated[
-    Path | None,
-    typer.Option(
-        "--questions", "--prompts", metavar="FILE|SET", help=f"Questions to ask: {QUESTIONS}"
-    ),
-]
-AnsweredQuestions = Annotated[
-    Path | None,
-    typer.Option(
-        "--questions",
-        metavar="FILE|SET",
-        help="FastChat's or Spec-Bench's questions, or spec-bench or speed-bench:CONFIG.",
-    ),
-]
+ANSWERED_QUESTIONS = typer.Option(
+    None,
+    metavar="FILE|SET",
+    help="FastChat's or Spec-Bench's questions, or spec-bench or speed-bench:CONFIG.",
+)
 TEMPLATE_RULE = "the model's own, else the one known for its name"
-TemplateOfQuestions = Annotated[
-    str,
-    typer.Option(
-        "--template",
-        metavar="NAME",
-        help=f"How conversations become prompts: {TEMPLATES}, or auto: {TEMPLATE_RULE}.",
-        autocompletion=completion.templates,
-    ),
-]
+TEMPLATE_OF_QUESTIONS = typer.Option(
+    "auto",
+    metavar="NAME",
+    help=f"How conversations become prompts: {TEMPLATES}, or auto: {TEMPLATE_RULE}.",
+    autocompletion=completion.templates,
+)
 
 
 @dataclass(frozen=True)
 class QuestionOptions:
     PANEL: ClassVar[str] = "Questions"
 
-    questions: Questions = None
-    template: TemplateOfQuestions = "auto"
-    limit: Limit = None
+    questions: Path | None = typer.Option(None, metavar="FILE|SET", help=QUESTIONS)
+    template: str = TEMPLATE_OF_QUESTIONS
+    limit: int | None = LIMIT
 
 
 # The executor of a build: this machine, or the nodes of a Ray cluster.
@@ -312,21 +261,17 @@ EXECUTORS = "local|ray"
 class ExecutorOptions:
     PANEL: ClassVar[str] = "Cluster"
 
-    executor: Annotated[
-        str,
-        typer.Option(
-            metavar=EXECUTORS,
-            help="Run on this machine or on a Ray cluster. The bytes stay the same.",
-            autocompletion=lambda: EXECUTORS.split("|"),
-        ),
-    ] = "local"
-    ray_address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="auto|HOST:PORT",
-            help="The Ray cluster. Default: RAY_ADDRESS, else auto (this machine's).",
-        ),
-    ] = None
+    executor: str = typer.Option(
+        "local",
+        metavar=EXECUTORS,
+        help="Run on this machine or on a Ray cluster. The bytes stay the same.",
+        autocompletion=lambda: EXECUTORS.split("|"),
+    )
+    ray_address: str | None = typer.Option(
+        None,
+        metavar="auto|HOST:PORT",
+        help="The Ray cluster. Default: RAY_ADDRESS, else auto (this machine's).",
+    )
 
 
 # The staging cache, for commands that read or write artifacts by URL.
@@ -341,23 +286,19 @@ TAKING_URLS: set[Callable[..., None]] = set()
 class StagingOptions:
     PANEL: ClassVar[str] = "Cache of downloads"
 
-    cache_dir: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="The cache of files of URLs. Default: NGRAMKIT_CACHE_DIR, else the user's cache "
-            "folder.",
-        ),
-    ] = None
-    cache_size: Annotated[
-        Any,
-        typer.Option(
-            metavar="SIZE",
-            parser=size_in_bytes,
-            help="The maximum size of that cache, like 20G; least recently used files are deleted "
-            "first. Default: NGRAMKIT_CACHE_SIZE, else half of the free space there.",
-        ),
-    ] = None
+    cache_dir: str | None = typer.Option(
+        None,
+        metavar="DIR",
+        help="The cache of files of URLs. Default: NGRAMKIT_CACHE_DIR, else the user's cache "
+        "folder.",
+    )
+    cache_size: Any = typer.Option(
+        None,
+        metavar="SIZE",
+        parser=size_in_bytes,
+        help="The maximum size of that cache, like 20G; least recently used files are deleted "
+        "first. Default: NGRAMKIT_CACHE_SIZE, else half of the free space there.",
+    )
 
 
 def takes_urls(command: Callable[..., None]) -> Callable[..., None]:
