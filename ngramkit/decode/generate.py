@@ -139,9 +139,9 @@ def custom_generate(
     See `generate`. transformers passes no streamer to a function: use `ngramkit.generate`, or give
     it twice, `streamer=s, custom_generate=functools.partial(ngramkit.custom_generate, streamer=s)`.
     """
-    inputs = {"streamer": streamer, **model_kwargs}
-    refuse_unsupported(model, input_ids, generation_config, inputs)
-    mask = model_kwargs.get("attention_mask")
+    refuse_unsupported(model, generation_config, model_kwargs)
+    padding = left_padding(input_ids, model_kwargs)
+    refuse_changing_rope(model, generation_config, padded=any(padding))
     options = DecodeOptions(
         drafter=drafter,  # type: ignore[arg-type]
         references=references,  # type: ignore[arg-type]
@@ -151,7 +151,6 @@ def custom_generate(
     if options.specache is not None:
         drafter = drafter or "none"
     drafters, texts = one_per_row(drafter, len(input_ids)), reference_texts(options.references)
-    padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
     ends = ends_of(stopping_criteria, generation_config)
     # These requests have ids and ends already, so no tokenizer is needed.
     unnamed = LanguageModel(model.config.model_type, model, tokenizer=None)  # type: ignore[arg-type]
@@ -271,16 +270,14 @@ CACHE_ARGUMENTS = ("past_key_values", "cache_params")  # the second is Mamba's
 # Made by transformers for every call, or without effect on the text.
 KNOWN_INPUTS = {
     "attention_mask", "position_ids", *CACHE_ARGUMENTS, "use_cache", "logits_to_keep",
-    "cache_position", "streamer",
+    "cache_position",
 }  # fmt: skip
 # Inputs that transformers passes for images, also for a prompt without any.
 VISION_ARGUMENTS = {"mm_encoder_outputs": "images or videos (mm_encoder_outputs)"}
 TOKEN_TYPE_ARGUMENTS = ("mm_token_type_ids", "token_type_ids")  # 0 is text, in vision models
 
 
-def refuse_unsupported(
-    model: Any, input_ids: torch.Tensor, config: Any, inputs: Mapping[str, Any]
-) -> None:
+def refuse_unsupported(model: Any, config: Any, inputs: Mapping[str, Any]) -> None:
     require_causal(model.config.to_dict(), type(model).__name__)
     for name, value in settings_not_default(config, REFUSED_OPTIONS).items():
         raise _refusal(f"{name}={value}")
@@ -293,11 +290,13 @@ def refuse_unsupported(
         cache = inputs.get(name)
         if cache is not None and any(map(_holds_tokens, cache.layers)):
             raise _refusal(name, "the prompt is read again")
-    _refuse_odd_padding(input_ids, inputs.get("attention_mask"), inputs.get("position_ids"))
+
+
+def refuse_changing_rope(model: Any, config: Any, *, padded: bool) -> None:
     limits = rope_limits(model.config.get_text_config()).lengths
     if limits and config.max_length > limits[0]:
         why = f"its rope changes with length, after {limits[0]} tokens"
-        if (mask := inputs.get("attention_mask")) is not None and bool((mask == 0).any()):
+        if padded:
             raise _refusal(f"padding of {model.config.model_type}", why)
         if config.prefill_chunk_size is not None:
             raise _refusal(f"prefill_chunk_size of {model.config.model_type}", why)
@@ -315,7 +314,9 @@ def _holds_tokens(layer: Any) -> bool:
     return states or (hasattr(layer, "get_seq_length") and layer.get_seq_length() > 0)
 
 
-def _refuse_odd_padding(ids: torch.Tensor, mask: Any, positions: Any) -> None:
+def left_padding(ids: torch.Tensor, inputs: Mapping[str, Any]) -> list[int]:
+    """Return the padding tokens of each row; raise UsageError for padding anywhere else."""
+    mask, positions = inputs.get("attention_mask"), inputs.get("position_ids")
     whole = torch.ones_like(ids) if mask is None else mask.to(ids)
     if whole.shape != ids.shape:
         raise _refusal("an attention_mask of another shape than input_ids")
@@ -330,6 +331,8 @@ def _refuse_odd_padding(ids: torch.Tensor, mask: Any, positions: Any) -> None:
     # Vision models have positions for each axis, identical for text.
     if positions is not None and bool((positions.to(ids)[..., whole == 1] != expected).any()):
         raise _refusal("position_ids other than 0, 1, 2, ...")
+    padding: list[int] = (whole == 0).sum(-1).tolist()
+    return padding
 
 
 def _refusal(what: str, why: str = "", hint: str = "Leave it out.") -> UsageError:
