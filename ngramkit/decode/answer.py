@@ -155,15 +155,8 @@ def decode(
     Raises UsageError for options that cannot work, InputError for a prompt that is too long, and
     the errors of loading the model and artifacts.
     """
-    options = DecodeOptions(
-        model, drafter=drafter, artifacts=artifacts, datastores=datastores,
-        frozen_table=frozen_table, bigram=bigram, unigram=unigram, history=history,
-        history_tokens=history_tokens, store=store, references=references, budget=budget,
-        verify=verify, cache=cache, chat=chat, template=template, system=system,
-        max_new_tokens=max_new_tokens, stop=stop, temperature=temperature, top_k=top_k,
-        top_p=top_p, seed=seed, compare=compare, device=device, dtype=dtype,
-        device_map=device_map, trust_remote_code=trust_remote_code, show=show, reporter=reporter,
-    )  # fmt: skip
+    fields = {name: value for name, value in locals().items() if name != "prompts"}
+    options = DecodeOptions(**fields)
     if isinstance(prompts, str):
         return answer([prompts], options)[0]
     require_list("prompts", prompts, "Give a text, or a list of texts.")

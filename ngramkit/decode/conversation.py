@@ -94,17 +94,8 @@ class Conversation:
         trust_remote_code: bool = False,
         reporter: Reporter = NOTEBOOK_BARS,
     ) -> None:
-        self._open(
-            DecodeOptions(
-                model, drafter=drafter, artifacts=artifacts, datastores=datastores,
-                frozen_table=frozen_table, bigram=bigram, unigram=unigram, history=history,
-                history_tokens=history_tokens, store=store, references=references, budget=budget,
-                verify=verify, chat=True, template=template, system=system,
-                max_new_tokens=max_new_tokens, stop=stop, temperature=temperature, top_k=top_k,
-                top_p=top_p, seed=seed, device=device, dtype=dtype, device_map=device_map,
-                trust_remote_code=trust_remote_code, reporter=reporter,
-            )
-        )  # fmt: skip
+        fields = {name: value for name, value in locals().items() if name != "self"}
+        self._open(DecodeOptions(**fields, chat=True))
 
     @classmethod
     def of(cls, options: DecodeOptions) -> Self:
