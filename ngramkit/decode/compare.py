@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import floor, inf, log2
-from typing import Any
 
 import numpy as np
 import torch
@@ -128,10 +127,10 @@ def compare(
     warm_up(alone, prompt, NoDraft())
     if plain is not None:
         short = replace(decoder, options=replace(decoder.options, max_new_tokens=WARM_UP_TOKENS))
-        answer_by(GENERATE, plain)(short, prompt[-WARM_UP_TOKENS:])
+        answer_by(GENERATE, plain, short, prompt[-WARM_UP_TOKENS:])
     beside = None
     if plain is not None:
-        beside = partial(_write_by_generate, replace(decoder, model=plain), prompt, {})
+        beside = partial(answer_by, GENERATE, plain, decoder, prompt)
     started, others = time.perf_counter(), OtherPrograms()
     comparisons: list[Comparison] = []
     for _ in range(rounds):
@@ -144,7 +143,7 @@ def compare(
         else:
             baseline = _require_finished(alone.decode(alone.request(prompt), NoDraft()))
             drafted = _require_finished(decoder.decode(decoder.request(prompt), drafter))
-            generated = None if plain is None else answer_by(GENERATE, plain)(decoder, prompt)
+            generated = None if plain is None else answer_by(GENERATE, plain, decoder, prompt)
         comparisons.append(Comparison(drafted, baseline, generate=generated))
         if time.perf_counter() - started > ENOUGH_SECONDS:
             break
@@ -258,20 +257,6 @@ def _scores_after(
     return scores[0].cpu(), unit
 
 
-def answer_by(name: str, model: LanguageModel) -> Callable[[Decoder, TokenArray], Decoded]:
-    def answer(decoder: Decoder, prompt: TokenArray) -> Decoded:
-        threads, other = decoder.threads, replace(decoder, model=model)
-        if threads is not None:  # as for our own passes
-            threads.begin()
-        try:
-            return _write_by_generate(other, prompt, TRANSFORMERS_WAYS[name], threads=threads)
-        finally:
-            if threads is not None:
-                threads.end()
-
-    return answer
-
-
 def plain_model(decoder: Decoder) -> LanguageModel | None:
     """Return the model with plain weights, if comparable and memory suffices."""
     model = decoder.model.model
@@ -319,26 +304,34 @@ class _TimedPasses(BaseStreamer):
         self.clock.lap("verify")
 
 
-def _write_by_generate(
+def answer_by(
+    name: str,
+    model: LanguageModel,
     decoder: Decoder,
     prompt: TokenArray,
-    options: dict[str, Any],
     catch_up: CatchUp | None = None,
-    threads: PassThreads | None = None,
 ) -> Decoded:
+    """Write with one of TRANSFORMERS_WAYS; with `catch_up` the other sides choose the threads."""
+    decoder = replace(decoder, model=model)
     require_greedy_without_stop(decoder)
-    model, request = decoder.model.model, decoder.request(prompt)
-    most = len(prompt) + request.longest
-    ids = torch.tensor(np.asarray(prompt, np.int64), device=model.device)[None]
+    request, sampling = decoder.request(prompt), decoder.options.sampling
+    ids = torch.tensor(np.asarray(prompt, np.int64), device=model.model.device)[None]
+    threads = decoder.threads if catch_up is None else None
+    if threads is not None:  # as for our own passes
+        threads.begin()
     passes = _TimedPasses(catch_up, threads)
-    with model_passes():
-        whole = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            streamer=passes,
-            **generate_options(decoder.model, decoder.options.sampling, max_length=most),
-            **options,
-        )
+    try:
+        with model_passes():
+            whole = model.model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                streamer=passes,
+                **generate_options(model, sampling, max_length=len(prompt) + request.longest),
+                **TRANSFORMERS_WAYS[name],
+            )
+    finally:
+        if threads is not None:
+            threads.end()
     written = whole[0, len(prompt) :].cpu().numpy().astype(np.int32)
     first, *later = passes.tokens_per_pass
     if later:  # with prompt lookup the first pass may accept drafts, too

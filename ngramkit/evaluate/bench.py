@@ -254,7 +254,7 @@ def _transformers_ways(ways: Sequence[str], decoder: Decoder) -> list[Contestant
 
     require_greedy_without_stop(decoder)
     model = replace(decoder.model, model=unpacked(decoder.model.model))
-    return [Contestant(name, answer=answer_by(name, model)) for name in ways]
+    return [Contestant(name, answer=partial(answer_by, name, model)) for name in ways]
 
 
 def _prepare_drafters(

@@ -481,6 +481,5 @@ def test_transformers_own_ways_run_on_the_model_that_they_are_given():
     model = LanguageModel("tiny", packed, plain.tokenizer)
     task = Decoder.settle(model, DecodeOptions(budget=4, max_new_tokens=8))
     seen.clear()
-    answer = answer_by("generate", plain)
-    assert len(answer(task, np.arange(1, 9, dtype=np.int32)).token_ids)
+    assert len(answer_by("generate", plain, task, np.arange(1, 9, dtype=np.int32)).token_ids)
     assert set(seen) == {"plain"}
