@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from markupsafe import Markup
 
@@ -73,12 +73,6 @@ def with_line_breaks(text: str) -> Markup:
     return Markup("<wbr>").join(LINE_BREAKS.split(text))
 
 
-class Shown(NamedTuple):
-    title: str
-    description: str  # alternative text
-    data: str  # the SVG as a data: URI
-
-
 def write_report(
     path: Path,
     title: str,
@@ -99,6 +93,7 @@ def write_report(
     )
     environment.filters["breakable"] = with_line_breaks
     environment.filters["label"] = lambda text: "\u200b".join(LINE_BREAKS.split(text))
+    environment.filters["as_url"] = _picture_as_url
     drafters, blank = list(results[1:]), [""] * (len(TABLE_COLUMNS) - 2)
     drafts = NOTE_AUTO if plan["budget"] == "auto" else NOTE_FIXED.format(plan["budget"])
     page = environment.get_template("report.html.jinja").render(
@@ -109,7 +104,7 @@ def write_report(
             *((name, f"n/a: {needs}", *blank) for name, needs in missing.items()),
         ],
         explanation=NOTE_MEASURED + drafts + NOTE_SPEC_BENCH + NOTE_REPLAYED * bool(curves),
-        pictures=_pictures_to_show(results, curves),
+        pictures=bench_pictures(results, curves),
         budgets=_table_by_budget(drafters, curves, plan["budget"]),
         categories=_table_by_category(drafters),
         plan=_facts_as_texts(plan),
@@ -192,13 +187,15 @@ def bench_pictures(results: Sequence[BenchResult], curves: Sequence[Replay]) -> 
     colors = colors_of(result.drafter for result in drafters)
     names = list(drafters[0].by_category) if drafters else []
     has_interval = any(result.speedup_low is not None for result in drafters)
-    interval = ", with its 95 % interval over questions" * has_interval
     pictures = [
         Picture(
             "speedups",
-            f"Speed-up over no drafts{interval}",
+            "Speed-up over no drafts" + ", with its 95 % interval over questions" * has_interval,
             lambda axes: _draw_speedups(axes, drafters, colors),
             (PICTURE_WIDTH, 1.2 + 0.55 * max(len(drafters), 2)),
+            "; ".join(
+                f"{r.drafter} {shown_speedup(r.speedup)} ({_show_interval(r)})" for r in drafters
+            ),
         )
     ]
     if len(names) > 1:
@@ -213,36 +210,29 @@ def bench_pictures(results: Sequence[BenchResult], curves: Sequence[Replay]) -> 
                 "Speed-up by category",
                 lambda axes: draw_categories(axes, speedups, names, colors, "speed-up", intervals),
                 PICTURE_SIZE,
+                f"The figures of the table by category: {', '.join(names)}.",
             )
         )
     if curves:
-        title = "Tokens/step by budget, replayed"
         pictures.append(
-            Picture("budgets", title, lambda axes: draw_lines(axes, curves, colors), PICTURE_SIZE)
+            Picture(
+                "budgets",
+                "Tokens/step by budget, replayed",
+                lambda axes: draw_lines(axes, curves, colors),
+                PICTURE_SIZE,
+                "A line per drafter over draft nodes per pass; the table by budget has its points.",
+            )
         )
-    title = "Tokens written by one pass: shares of passes"
     pictures.append(
-        Picture("lengths", title, lambda axes: _draw_lengths(axes, drafters, colors), PICTURE_SIZE)
+        Picture(
+            "lengths",
+            "Tokens written by one pass: shares of passes",
+            lambda axes: _draw_lengths(axes, drafters, colors),
+            PICTURE_SIZE,
+            "; ".join(f"{r.drafter} {r.tokens_per_step:.2f} on average" for r in drafters),
+        )
     )
     return pictures
-
-
-def _pictures_to_show(results: Sequence[BenchResult], curves: Sequence[Replay]) -> list[Shown]:
-    drafters = list(results[1:])
-    names = list(drafters[0].by_category) if drafters else []
-    described = {
-        "speedups": "; ".join(
-            f"{r.drafter} {shown_speedup(r.speedup)} ({_show_interval(r)})" for r in drafters
-        ),
-        "categories": f"The figures of the table by category: {', '.join(names)}.",
-        "budgets": "A line per drafter over draft nodes per pass; the table by budget has its "
-        "points.",
-        "lengths": "; ".join(f"{r.drafter} {r.tokens_per_step:.2f} on average" for r in drafters),
-    }
-    return [
-        Shown(each.title, described[each.name], _picture_as_url(each))
-        for each in bench_pictures(results, curves)
-    ]
 
 
 def _picture_as_url(picture: Picture) -> str:

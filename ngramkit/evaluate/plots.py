@@ -41,6 +41,7 @@ class Picture(NamedTuple):
     title: str
     draw: Callable[[Any], None]  # into axes
     size: tuple[float, float] = (6.8, 5.5)  # inches
+    description: str = ""  # alternative text
 
 
 def require_picture(path: Path) -> None:
