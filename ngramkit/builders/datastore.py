@@ -32,7 +32,6 @@ from ngramkit.builders.tasks import (
 from ngramkit.builders.tokens import (
     PlannedStore,
     TokenSource,
-    existing_or_default_artifact_path,
     parameters_of_tokens,
     parse_memory,
     require_unreplaced,
@@ -45,7 +44,7 @@ from ngramkit.formats.manifest import Manifest, build_id
 from ngramkit.formats.resumable_writer import ArtifactWriter, Build
 from ngramkit.formats.safetensors import Array, open_arrays
 from ngramkit.formats.tokens import LAYOUT, TokenStore
-from ngramkit.remote.publishing import build_at, require_out, require_same_or_force
+from ngramkit.remote.publishing import build_at, require_out
 
 BYTES_PER_TOKEN = 16  # planned, with the pages of the written file
 MAX_SHARD_BITS = 27  # of the tokens of a shard; larger ones hardly draft faster
@@ -109,18 +108,16 @@ def build_datastore(
     if shard_tokens is not None:
         require_between("shard_tokens", shard_tokens, 2)
 
-    def require_place(planned: PlannedStore) -> None:
-        def is_same(there: Manifest) -> bool:
-            size = there.counts.get("documents", 0) + there.counts.get("tokens", 0)
-            plans = possible_plans(planned.build, size, shard_tokens, memory, workers)
-            return there.build in map(build_id, plans)
-
-        place = out or existing_or_default_artifact_path(planned, Datastore.kind)
-        require_same_or_force(place, Datastore.kind, is_same, force=force)
+    def is_same(planned: PlannedStore, there: Manifest) -> bool:
+        size = there.counts.get("documents", 0) + there.counts.get("tokens", 0)
+        plans = possible_plans(planned.build, size, shard_tokens, memory, workers)
+        return there.build in map(build_id, plans)
 
     with (
         open_executor(executor, ray_address, workers, reporter) as runner,
-        token_store(source, model, eos, runner, reporter, text, require_place) as store,
+        token_store(
+            source, model, eos, runner, reporter, text, Datastore.kind, out, is_same, force
+        ) as (store, place),
     ):
         counts, tokens = store.manifest.counts, store.manifest.build
         if not counts["tokens"]:
@@ -137,7 +134,6 @@ def build_datastore(
             recipe=recipe,
             private=store.manifest.private,
         )
-        place = out or existing_or_default_artifact_path(store, Datastore.kind)
         return build_at(build, place, reporter=reporter, force=force)
 
 

@@ -33,7 +33,6 @@ from ngramkit.builders.tasks import (
 from ngramkit.builders.tokens import (
     PlannedStore,
     TokenSource,
-    existing_or_default_artifact_path,
     parameters_of_tokens,
     parse_memory,
     require_unreplaced,
@@ -46,7 +45,7 @@ from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.resumable_writer import ArtifactWriter, Build
 from ngramkit.formats.safetensors import Array, open_arrays
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.remote.publishing import build_at, require_out, require_same_or_force
+from ngramkit.remote.publishing import build_at, require_out
 
 if TYPE_CHECKING:
     from ngramkit.builders.windows import Counts, Keys, Partition, Windows
@@ -126,17 +125,15 @@ def build_frozen(
     table.validate()
     require_out(out, FrozenTable.kind, force=force)
 
-    def require_place(planned: PlannedStore) -> None:
-        def is_same(there: Manifest) -> bool:
-            same = table._asdict().items() <= there.parameters.items()
-            return same and planned.is_source_of(there)
-
-        place = out or existing_or_default_artifact_path(planned, FrozenTable.kind)
-        require_same_or_force(place, FrozenTable.kind, is_same, force=force)
+    def is_same(planned: PlannedStore, there: Manifest) -> bool:
+        same = table._asdict().items() <= there.parameters.items()
+        return same and planned.is_source_of(there)
 
     with (
         open_executor(executor, ray_address, workers, reporter) as runner,
-        token_store(source, model, eos, runner, reporter, text, require_place) as store,
+        token_store(
+            source, model, eos, runner, reporter, text, FrozenTable.kind, out, is_same, force
+        ) as (store, place),
     ):
         plan = {
             "kind": FrozenTable.kind,
@@ -167,7 +164,6 @@ def build_frozen(
             recipe=recipe,
             private=store.manifest.private,
         )
-        place = out or existing_or_default_artifact_path(store, FrozenTable.kind)
         return build_at(build, place, reporter=reporter, force=force)
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +58,12 @@ from ngramkit.formats.safetensors import Array, open_arrays
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.remote.fetch import fetch
-from ngramkit.remote.publishing import build_at, manifest_at, require_out
+from ngramkit.remote.publishing import (
+    build_at,
+    manifest_at,
+    require_out,
+    require_same_or_force,
+)
 
 SHARD_TOKENS = 1 << 24
 SAVE_SECONDS = 5.0
@@ -174,12 +180,16 @@ def token_store(
     executor: Executor,
     reporter: Reporter,
     options: CorpusOptions,
-    require_place: Callable[[PlannedStore], None],
-) -> Iterator[TokenStore]:
-    """Yield the token store `source`, or tokenise the corpus `source`.
+    kind: str,
+    out: str | Path | None,
+    is_same: Callable[[PlannedStore, Manifest], bool],
+    force: bool,
+) -> Iterator[tuple[TokenStore, str | Path]]:
+    """Yield the tokens of `source`, and the place of the artifact of `kind` to build from them.
 
-    `require_place` may raise before a text is read. Errors of the block get a note that names a new
-    store.
+    `source` is a token store, or a corpus to tokenise. Raises before a text is read if the place
+    holds something else; `is_same` returns False for an artifact of `kind` that would be replaced.
+    Errors of the block get a note that names a new store.
     """
     if isinstance(source, TokenStore) or (isinstance(source, str | Path) and is_artifact(source)):
         refuse_text_options(
@@ -187,13 +197,17 @@ def token_store(
         )
         if not isinstance(source, TokenStore):
             source = TokenStore.open(fetch(source, reporter=reporter).path)
-        yield source
+        manifest = source.manifest
+        planned = PlannedStore(planned_corpus(manifest.corpus), source.tokenizer, manifest.build)
+        yield source, out or existing_or_default_artifact_path(planned, kind, source.path.name)
         return
     corpus, tokenizer = _open_corpus_and_tokenizer(source, options, model, reporter)
     plan = tokens_plan(corpus, tokenizer, eos=eos)
     path = existing_or_default_store_path(tokenizer.record.id, plan)
+    planned = PlannedStore(plan["corpus"], tokenizer.record, build_id(plan))
+    place = out or existing_or_default_artifact_path(planned, kind)
     if not already_built(path, plan):
-        require_place(PlannedStore(plan["corpus"], tokenizer.record, build_id(plan)))
+        require_same_or_force(place, kind, partial(is_same, planned), force=force)
         _require_room_for_tokens(path)
     build = _token_build(corpus, tokenizer, plan, executor, reporter)
     try:
@@ -202,7 +216,7 @@ def token_store(
         error.hint, error.option = f"Wait for it, or {TOKENS_ELSEWHERE}", ("tokens",)
         raise
     try:
-        yield store
+        yield store, place
     except BaseException as error:
         error.add_note(f"the tokens are kept in {store.path}: the same text is not tokenised again")
         raise
@@ -260,18 +274,13 @@ def existing_or_default_store_path(
     return next(kept, places[0])
 
 
-def existing_or_default_artifact_path(store: TokenStore | PlannedStore, kind: str) -> Path:
+def existing_or_default_artifact_path(
+    store: PlannedStore, kind: str, otherwise: str = "corpus"
+) -> Path:
     """Return artifacts/CORPUS-SELECTION-MODEL-KIND."""
-    otherwise = "corpus"
-    if isinstance(store, TokenStore):
-        otherwise, manifest = store.path.name, store.manifest
-        store = PlannedStore(planned_corpus(manifest.corpus), store.tokenizer, manifest.build)
     places = default_artifact_paths(store.corpus, store.tokenizer.id, kind, otherwise=otherwise)
-    for path in places:
-        found = manifest_at(path)
-        if found is not None and store.is_source_of(found):
-            return path
-    return places[0]
+    found = ((path, manifest_at(path)) for path in places)
+    return next((path for path, made in found if made and store.is_source_of(made)), places[0])
 
 
 def parse_memory(memory: int | str | None) -> int | None:
