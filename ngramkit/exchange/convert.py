@@ -105,7 +105,6 @@ def export(
         raise UsageError(
             f"cannot export {artifact.where} to {to}: it is {a_kind(artifact.kind)}",
             f"Export {' or '.join(map(a_kind, EXPORTS[to].kinds))}.",
-            option="to",
         )
     if out:
         path = expand_home(out)

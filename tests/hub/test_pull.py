@@ -54,7 +54,7 @@ def test_errors_name_a_source_on_the_hub_as_given(hub, shared, artifacts):
     )
     assert "cannot prune hf://acme/our-data to 1 B" in pruned.err
     assert "a frozen-table (hf://acme/our-data) with" in " ".join(merged.err.split())
-    assert "hf://acme/our-data is a frozen-table" in exported.err
+    assert "hf://acme/our-data to jsonl: it is a frozen-table" in exported.err
 
 
 def test_a_source_on_the_hub_is_fetched_once_and_its_commit_recorded(
