@@ -112,7 +112,16 @@ class Deduplicator:
         self._limit = limit
         self._left_out = left_out
         self._seen: set[bytes] | None = None if dedup is None else set()
-        self._similar = _index_of_near_duplicates() if dedup == "minhash" else None
+        self._similar: Any = None
+        if dedup == "minhash":
+            from rensa import RMinHashDeduplicator
+
+            self._similar = RMinHashDeduplicator(
+                threshold=NEAR_DUPLICATE_SIMILARITY,
+                num_perm=PERMUTATIONS,
+                use_lsh=True,
+                seed=MINHASH_SEED,
+            )
 
     @property
     def full(self) -> bool:
@@ -125,24 +134,18 @@ class Deduplicator:
 
         `likeness` returns its `word_runs` or their sketch.
         """
-        if evaluated:
-            self._left_out[EVALUATION] += 1
-        elif not self._is_no_duplicate(digest, likeness):
-            self._left_out[DUPLICATES] += 1
-        else:
-            self.kept += 1
-            return True
-        return False
-
-    def _is_no_duplicate(self, digest: Callable[[], bytes], likeness: Callable[[], Any]) -> bool:
-        if self._seen is None:
-            return True
-        if (key := digest()) in self._seen:
+        is_duplicate = False
+        if not evaluated and self._seen is not None:
+            is_duplicate = (key := digest()) in self._seen
+            self._seen.add(key)
+            if self._similar is not None and not is_duplicate:
+                name = str(len(self._seen))
+                is_duplicate = not self._similar.add_pairs([(name, likeness())])[0]
+        if evaluated or is_duplicate:
+            self._left_out[EVALUATION if evaluated else DUPLICATES] += 1
             return False
-        self._seen.add(key)
-        if self._similar is None:
-            return True
-        return bool(self._similar.add_pairs([(str(len(self._seen)), likeness())])[0])
+        self.kept += 1
+        return True
 
 
 def digest_of_text(text: str) -> bytes:
@@ -172,14 +175,3 @@ def parse_sketch(state: bytes) -> Any:
     minhash = RMinHash(num_perm=PERMUTATIONS, seed=MINHASH_SEED)
     minhash.__setstate__(state)
     return minhash
-
-
-def _index_of_near_duplicates() -> Any:
-    from rensa import RMinHashDeduplicator
-
-    return RMinHashDeduplicator(
-        threshold=NEAR_DUPLICATE_SIMILARITY,
-        num_perm=PERMUTATIONS,
-        use_lsh=True,
-        seed=MINHASH_SEED,
-    )

@@ -107,22 +107,23 @@ def _dataset_rows(dataset: Any, name: str, reading: ReaderOptions) -> Iterator[R
 def _arrow_rows(texts: Any, name: str, reading: ReaderOptions) -> Iterator[Row]:
     import pyarrow as pa
 
+    batches = None
     try:
-        batches = _record_batches(texts)
+        if not isinstance(texts, pa.Array):
+            batches = pa.RecordBatchReader.from_stream(texts)
     except (pa.ArrowException, ValueError) as error:
-        items = _rows_of_columns(texts)
-        if items is None:
-            raise _not_arrow(name, error) from error
-        yield from _item_rows(items, name, reading)
-        return
+        if "non-struct" not in str(error):  # not a single column
+            items = _rows_of_columns(texts)
+            if items is None:
+                raise _not_arrow(name, error) from error
+            yield from _item_rows(items, name, reading)
+            return
     try:
         if batches is None:
             _require_no_column(reading, name)
             column = texts if isinstance(texts, pa.Array) else pa.chunked_array(texts)
-            batches, reading = (
-                pa.table({TEXTS_NAME: column}).to_reader(),
-                replace(reading, column=TEXTS_NAME),
-            )
+            batches = pa.table({TEXTS_NAME: column}).to_reader()
+            reading = replace(reading, column=TEXTS_NAME)
         maker = RowMaker.of(Columns.of_schema(batches.schema), name, reading)
         yield from table_rows(name, maker, batches, reading)
     except (pa.ArrowException, UnicodeError) as error:
@@ -143,20 +144,6 @@ def _rows_of_columns(texts: Any) -> Iterable[Any] | None:
         return None
     rows = texts.itertuples(index=False, name=None)
     return (dict(zip(texts.columns, row, strict=True)) for row in rows)
-
-
-def _record_batches(table: Any) -> Any:
-    """Return a pyarrow.RecordBatchReader; None for a single column."""
-    import pyarrow as pa
-
-    if isinstance(table, pa.Array):
-        return None
-    try:
-        return pa.RecordBatchReader.from_stream(table)
-    except pa.ArrowInvalid as error:
-        if "non-struct" in str(error):
-            return None
-        raise
 
 
 def _item_rows(texts: Iterable[Any], name: str, reading: ReaderOptions) -> Iterator[Row]:

@@ -33,7 +33,7 @@ from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import delete_artifact, whole_file
-from ngramkit.formats.resumable_writer import ArtifactWriter, already_built
+from ngramkit.formats.resumable_writer import ArtifactWriter, Build
 from ngramkit.formats.safetensors import Array, sha256_of
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.remote.publishing import folder_to_build_in
@@ -104,18 +104,19 @@ def import_rest_idx(
     folder = folder_to_build_in(out)
     require_fit_for_output(folder, [path])
     documents = folder.with_name(folder.name + ".documents.partial")
-    if not already_built(documents, plan):
-        with ArtifactWriter(documents, TokenStore.kind, plan, force=True) as writer:
-            counts = {"documents": 0, "tokens": 0}
-            for number, chunk in enumerate(chunks):
-                check_chunk(path, chunk, tokenizer)
-                arrays = _split_documents(chunk.tokens, tokenizer)
-                writer.write(f"shard-{number:05d}.safetensors", arrays)
-                counts["documents"] += len(arrays["documents"]) - 1
-                counts["tokens"] += len(arrays["tokens"])
-                reporter.advance(len(arrays["tokens"]), **counts)
-            writer.commit(record, parameters={}, corpus=corpus, counts=counts, foreign=True)
-    store = TokenStore.open(documents)
+
+    def write(writer: ArtifactWriter) -> None:
+        counts = {"documents": 0, "tokens": 0}
+        for number, chunk in enumerate(chunks):
+            check_chunk(path, chunk, tokenizer)
+            arrays = _split_documents(chunk.tokens, tokenizer)
+            writer.write(f"shard-{number:05d}.safetensors", arrays)
+            counts["documents"] += len(arrays["documents"]) - 1
+            counts["tokens"] += len(arrays["tokens"])
+            reporter.advance(len(arrays["tokens"]), **counts)
+        writer.commit(record, parameters={}, corpus=corpus, counts=counts, foreign=True)
+
+    store = Build(kind=TokenStore, plans=[plan], write=write).at(documents, force=True)
     datastore = build_datastore(store, out, reporter=reporter, force=force)
     delete_artifact(documents)
     return datastore

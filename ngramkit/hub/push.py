@@ -24,7 +24,6 @@ from ngramkit.basics.untrusted import require_no_links
 from ngramkit.formats.build_command import corpora_of
 from ngramkit.formats.card import LANGUAGE, is_hub_id
 from ngramkit.formats.history import LOG, History
-from ngramkit.formats.manifest import Manifest
 from ngramkit.formats.opening import open_artifact_folder
 from ngramkit.formats.outputs import ARTIFACT, CODE, PREVIEW, RECIPE
 from ngramkit.hub.repository import Repository
@@ -126,7 +125,7 @@ def push(
         )
     manifest = artifact.manifest
     require_allow_private(path, manifest.private, allow_private)
-    private = must_be_private(private, manifest)
+    private = manifest.private if private is None else private
     with hub_errors(name, kind):
         remote = Repository.at(name, kind, revision)
         there, info = remote.find()
@@ -201,11 +200,6 @@ def require_allow_private(what: object, is_private: bool, allow_private: bool) -
             "Give allow_private if everybody with access to the repository may read its texts.",
             option="allow_private",
         )
-
-
-def must_be_private(private: bool | None, manifest: Manifest) -> bool:
-    """Return whether the repository must be private: by default for a private artifact."""
-    return manifest.private if private is None else private
 
 
 def _is_private_as_required(repository: str, info: Any, path: Path, wanted: bool) -> bool:
