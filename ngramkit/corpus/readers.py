@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ngramkit.basics.errors import BadRecordError
-from ngramkit.corpus.agent_sessions.read import is_session
+from ngramkit.corpus.agent_sessions.read import any_session
 from ngramkit.corpus.agent_sessions.rows import session_rows
 from ngramkit.corpus.arrow_tables import read_arrow
 from ngramkit.corpus.csv_tables import read_separated
@@ -78,14 +78,30 @@ def _decode_text(path: Path, raw: bytes, encoding: str) -> str:
     return io.IncrementalNewlineDecoder(None, translate=True).decode(text, final=True)
 
 
-def read_json_records(
+def read_json(
     path: Path, file: IO[bytes], reading: ReaderOptions, *, usually_document: bool = False
 ) -> Iterator[Row]:
-    """Yield a row per line of JSON lines or record of a JSON document.
+    """Yield the rows of records, which are a session if one of the first is an agent's."""
+    records = json_records(path, file, reading, usually_document=usually_document)
+    begun = list(islice(records, SESSION_RECORDS)) if reading.column is None else []
+    make = session_rows if any_session(begun) else record_rows
+    return make(chain(begun, records), reading)
 
-    A document that is a list of turns, with roles of ROLES, is one conversation.
+
+def json_records(
+    path: Path,
+    file: IO[bytes],
+    reading: ReaderOptions,
+    *,
+    usually_document: bool = False,
+    head: bytes = b"",
+) -> Iterator[tuple[str, Any]]:
+    """Yield (place, record or its BadRecordError) of JSON lines or a JSON document.
+
+    A document that is a list of turns, with roles of ROLES, is one conversation. `head` was read
+    before.
     """
-    begun, head = _first_lines(path, file, reading.max_document)
+    begun, head = _first_lines(path, file, reading.max_document, head)
     if len(begun) < 2 and usually_document:
         is_whole = True
     else:
@@ -95,30 +111,19 @@ def read_json_records(
         body = parse_record(raw, str(path))
         if reading.column is None and _has_known_roles(body):
             body = [body]
-        return _json_rows(_list_records(body, str(path)), reading)
-
-    def records() -> Iterator[tuple[str, Any]]:
-        for number, line in non_blank_lines(file, reading.max_document, str(path), head=head):
-            where = f"{path}, line {number}"
-            yield where, parse_record(line, where)
-
-    return _json_rows(records(), reading)
+        yield from _list_records(body, str(path))
+        return
+    for number, line in non_blank_lines(file, reading.max_document, str(path), head=head):
+        where = f"{path}, line {number}"
+        yield where, parse_record(line, where)
 
 
-def _json_rows(records: Iterator[tuple[str, Any]], reading: ReaderOptions) -> Iterator[Row]:
-    """Yield the rows of records, which are a session if one of the first is an agent's."""
-    begun = list(islice(records, SESSION_RECORDS)) if reading.column is None else []
-    is_of_agent = any(isinstance(each, dict) and is_session(each) for _, each in begun)
-    make = session_rows if is_of_agent else record_rows
-    return make(chain(begun, records), reading)
-
-
-def _first_lines(path: Path, file: IO[bytes], most: int) -> tuple[list[bytes], bytes]:
+def _first_lines(path: Path, file: IO[bytes], most: int, head: bytes) -> tuple[list[bytes], bytes]:
     """Return up to two complete non-blank lines, and the bytes that were read to find them.
 
     Fewer than two: the file has no more, or they are longer than `most` bytes.
     """
-    head, size = b"", JSON_HEAD_BYTES
+    size = JSON_HEAD_BYTES
     while True:
         head += file.read(size - len(head))
         lines = non_blank_lines(io.BytesIO(head), len(head), str(path))
@@ -148,9 +153,9 @@ READER_OF_SUFFIX: dict[str, Reader] = {
     ".txt": read_text,
     ".md": read_text,
     ".py": read_python,
-    ".jsonl": read_json_records,
-    ".ndjson": read_json_records,
-    ".json": partial(read_json_records, usually_document=True),
+    ".jsonl": read_json,
+    ".ndjson": read_json,
+    ".json": partial(read_json, usually_document=True),
     ".csv": read_separated,
     ".tsv": partial(read_separated, separator="\t"),
     ".parquet": read_parquet,

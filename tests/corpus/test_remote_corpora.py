@@ -69,6 +69,8 @@ def test_sessions_and_private_tables_at_urls_are_private(bucket):
     both = "\n".join(map(json.dumps, (line, answer)))
     bucket.pipe("/bucket/work/index.json", b"{}")
     bucket.pipe("/bucket/work/s.jsonl.gz", gzip.compress(both.encode()))
+    bucket.pipe("/bucket/lines.json", both.encode())
+    bucket.pipe("/bucket/list.json", json.dumps([line, answer]).encode())
     with bucket.open("/bucket/export.parquet", "wb") as file:
         table = pa.table({"text": ["mine"]}).replace_schema_metadata({"private": "true"})
         pq.write_table(table, file)
@@ -76,6 +78,8 @@ def test_sessions_and_private_tables_at_urls_are_private(bucket):
     assert corpus.private
     assert [document.text for document in corpus.documents()] == ["Fix it.", "Done."]
     assert open_corpus("memory://bucket/work/*.gz", column="message").private
+    assert open_corpus("memory://bucket/lines.json").private
+    assert open_corpus("memory://bucket/list.json").private
     assert open_corpus("memory://bucket/export.parquet").private
     assert not open_corpus("memory://bucket/c.parquet").private
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -14,6 +15,11 @@ from ngramkit.corpus.turns import BadTurnError, Unread
 
 # Columns of the Hub's conversion, see `trace_lines`.
 TRACE_COLUMNS = ("harness", "session_id", "sent_at", "trace", "traces")
+# Keys of which a session's first record has one.
+SESSION_KEYS = re.compile(
+    rb'"(session|sessionId|session_id|uuid|parentUuid|leafUuid|messageId|payload|instructions'
+    rb'|record_type|message|harness)"'
+)
 PRIVACY_WARNING = "sessions of agents hold code, paths and keys"
 
 
@@ -47,6 +53,11 @@ def agent_of(record: Any) -> Agent | None:
 
 def is_session(record: Mapping[str, Any]) -> bool:
     return agent_of(record) is not None or trace_lines(record) is not None
+
+
+def any_session(records: Iterable[tuple[str, Any]]) -> bool:
+    """Return whether one of (place, record) is an agent's."""
+    return any(isinstance(record, dict) and is_session(record) for _, record in records)
 
 
 def time_of(record: Mapping[str, Any]) -> Any:

@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.basics.errors import InputError
-from ngramkit.basics.untrusted import parse_json
 from ngramkit.corpus import unpacking
-from ngramkit.corpus.agent_sessions.read import holds_traces, is_session
+from ngramkit.corpus.agent_sessions.read import SESSION_KEYS, any_session, holds_traces
 from ngramkit.corpus.agent_sessions.transcript import Copies
 from ngramkit.corpus.document import DocumentSource, Row
 from ngramkit.corpus.files import FileSource, reader_suffix
 from ngramkit.corpus.parquet_tables import parquet_schema
-from ngramkit.corpus.rows import MAX_ROW_VALUES
+from ngramkit.corpus.readers import JSON_HEAD_BYTES, SESSION_RECORDS, json_records
 from ngramkit.formats.build_command import SESSIONS
 
-INSPECTED_LINES = 20  # inspected to recognise a file
 KINDS = (".jsonl", ".ndjson", ".json", ".parquet")
-JSON_HEAD_BYTES = 4096  # of a .json file; Codex writes `session` first
 
 
 @dataclass(frozen=True)
@@ -79,21 +76,14 @@ def _holds_session(files: FileSource, part: int) -> bool:
         with files.stream(part) as raw, unpacking.decompress(raw, path) as file:
             if kind == ".parquet":
                 return holds_traces(parquet_schema(raw).names)
+            head = b""
             if kind == ".json":
                 head = file.read(JSON_HEAD_BYTES)
-                if b'"session"' not in head:
+                if not SESSION_KEYS.search(head):
                     return False
-                whole = unpacking.read_whole(file, unpacking.MAX_DOCUMENT, str(path), head)
-                return _is_session(whole, str(path))
-            lines = unpacking.non_blank_lines(file, unpacking.MAX_DOCUMENT, str(path))
-            return any(_is_session(line, str(path)) for _, line in islice(lines, INSPECTED_LINES))
+            records = json_records(
+                path, file, files.reading, usually_document=kind == ".json", head=head
+            )
+            return any_session(islice(records, SESSION_RECORDS))
     except InputError:
         return False  # reading reports the error
-
-
-def _is_session(text: bytes, where: str) -> bool:
-    try:
-        record = parse_json(text, where, most_values=MAX_ROW_VALUES)
-    except InputError:
-        return False
-    return isinstance(record, dict) and is_session(record)
