@@ -19,17 +19,16 @@ from ngramkit.drafters.base import (
 )
 from ngramkit.drafters.options import CachebackOptions
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.kernels.arrays import Array, read_only
 from ngramkit.kernels.cacheback import (
     NONE,
     SIZE,
     USED,
-    FrozenArrays,
     Pool,
     add_dynamic_then_frozen,
     learn_and_evict,
     refill_table,
 )
+from ngramkit.kernels.frozen_lookup import locate_arrays
 
 LEADER_LEN, FOLLOWER_LEN = 1, 3
 MAX_ENTRIES = (1 << 31) - 1  # entries are numbered in 32 bits
@@ -63,7 +62,8 @@ class Cacheback(BaseDrafter):
         self.options = options
         leaders, followers = options.leaders, options.followers
         lengths = _leader_and_follower_lengths(frozen_table, options)
-        self._frozen = _arrays_of_table(frozen_table, lengths)
+        self._frozen = frozen_table  # keeps the arrays alive that `_where` locates
+        self._where = locate_arrays(None if frozen_table is None else frozen_table.table)
         self.over = describe_artifacts([frozen_table] if frozen_table else [])
         self.leader_len, self.follower_len = lengths
         if leaders * followers > MAX_ENTRIES:
@@ -91,7 +91,7 @@ class Cacheback(BaseDrafter):
             *add_dynamic_then_frozen(
                 self._table.leader_pool,
                 self._table.follower_pool,
-                self._frozen,
+                self._where,
                 self._shares,
                 AGREEMENT_PROBABILITY,
                 self._tail,
@@ -133,15 +133,6 @@ def _leader_and_follower_lengths(
             option=("leader_len", "follower_len"),
         )
     return lengths
-
-
-def _arrays_of_table(frozen: FrozenTable | None, lengths: tuple[int, int]) -> FrozenArrays:
-    if frozen is not None:
-        return FrozenArrays(**frozen.table)
-    counts, offsets = np.empty(0, np.uint32), np.zeros(1, np.uint64)
-    leaders, followers = (np.empty((0, length), np.uint16) for length in lengths)
-    arrays: list[Array] = [leaders, counts, offsets, followers, counts]
-    return FrozenArrays(*map(read_only, arrays))
 
 
 class DynamicTable:

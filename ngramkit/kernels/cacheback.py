@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.kernels.arrays import DYNAMIC, FROZEN, Array
+from ngramkit.kernels.arrays import DYNAMIC, FROZEN
+from ngramkit.kernels.frozen_lookup import (
+    find_leader,
+    follower_bounds,
+    follower_count,
+    follower_token,
+    leader_count,
+)
 from ngramkit.kernels.jit import allocating_entry, entry, part
 
 NONE = -1
@@ -165,16 +172,6 @@ def _same_row(rows, entry, row):
 # The two tables, learning n-grams, and the draft tree.
 
 
-class FrozenArrays(NamedTuple):
-    """A frozen table's arrays; see ngramkit.formats.frozen_table."""
-
-    leaders: Array  # u16|u32[L, LL], sorted
-    leader_counts: Array  # u[L]
-    follower_offsets: Array  # u64[L + 1]
-    followers: Array  # u16|u32[F, FL]
-    follower_counts: Array  # u[F]
-
-
 @entry
 def learn_and_evict(leaders, followers, most_leaders, most_followers, tokens):
     """Insert each window of `tokens` (i32[n]), its leader and its follower.
@@ -212,14 +209,15 @@ def _evict_oldest_leader(leaders, followers):
 
 @allocating_entry
 def add_dynamic_then_frozen(
-    leaders, followers, frozen, shares, agreement, tail, budget, first_level
+    leaders, followers, where, shares, agreement, tail, budget, first_level
 ):
     """Return the draft tree after `tail` (i32[n], at least a leader), breadth first by follower.
 
     A leader adds its dynamic followers, most recent first, then its frozen ones, most frequent
-    first. `first_level` limits the nodes of the first level, `budget` the tree. `shares` (f64[FC])
-    is the probability of a dynamic follower's first token by recency, `agreement` that of each
-    further one. The leader's frozen followers get the rest.
+    first. `where` locates the frozen table (`frozen_lookup`). `first_level` limits the nodes of the
+    first level, `budget` the tree. `shares` (f64[FC]) is the probability of a dynamic follower's
+    first token by recency, `agreement` that of each further one. The leader's frozen followers get
+    the rest.
 
     Returns token_ids i32[n], parents i32[n], scores f32[n], source u8[n].
     """
@@ -234,6 +232,7 @@ def add_dynamic_then_frozen(
     queued = np.zeros(budget, np.bool_)
     queue[0] = -1
     row = np.empty(leaders.rows.shape[1], np.int32)
+    path = np.empty(followers.rows.shape[1], np.int32)
     left = 1.0 - shares.sum()
     size, head, end = 0, 0, 1
     while head < end and size < budget:
@@ -242,7 +241,7 @@ def add_dynamic_then_frozen(
         head += 1
         _last_tokens(tree, tail, node, row)
         leader = find_entry(leaders, 0, row)
-        at = _find_frozen_leader(frozen.leaders, row)  # the leader's row in the frozen table
+        at = find_leader(where, row[::-1], len(row))  # the leader's row in the frozen table
         chance = np.float64(tree[2][node]) if node >= 0 else 1.0
         if leader != NONE:
             make_newest(leaders, leader)
@@ -257,46 +256,18 @@ def add_dynamic_then_frozen(
                 rank += 1
             chance *= left
         if at >= 0:
-            begin: Any = max(np.int64(frozen.follower_offsets[at]), 0)
-            stop: Any = min(np.int64(frozen.follower_offsets[at + 1]), len(frozen.followers))
-            for i in range(begin, stop):
+            begin, stop = follower_bounds(where, at)
+            for frozen in range(begin, stop):
                 if size >= limit:
                     break
+                for i in range(len(path)):
+                    path[i] = follower_token(where, frozen, i)
+                share = follower_count(where, frozen) / leader_count(where, at)
                 size, last = _add_path(
-                    tree, children, size, limit, node, frozen.followers[i],
-                    chance * (frozen.follower_counts[i] / frozen.leader_counts[at]), 1.0, FROZEN,
-                )  # fmt: skip
+                    tree, children, size, limit, node, path, chance * share, 1.0, FROZEN
+                )
                 end = _enqueue_once(queue, queued, end, last)
     return tree[0][:size], tree[1][:size], tree[2][:size], tree[3][:size]
-
-
-@part
-def _find_frozen_leader(rows, query):
-    count, width = rows.shape
-    if len(query) != width:
-        return -1
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) >> 1
-        if _row_below(rows, middle, query):
-            low = middle + 1
-        else:
-            high = middle
-    if low == count:
-        return -1
-    for i in range(width):
-        if np.int64(rows[low, i]) != np.int64(query[i]):
-            return -1
-    return low
-
-
-@part
-def _row_below(rows, row, query):
-    for i in range(rows.shape[1]):
-        left, right = np.int64(rows[row, i]), np.int64(query[i])
-        if left != right:
-            return left < right
-    return False
 
 
 @part

@@ -15,8 +15,17 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.frozen_lookup import (
+    FOLLOWER_LEN,
+    LEADER_LEN,
+    find_leader,
+    follower_bounds,
+    follower_count,
+    follower_token,
+    leader_count,
+    locate_arrays,
+)
 from ngramkit.kernels.jit import part
-from ngramkit.kernels.packed_arguments import load_i64, unsigned_at
 from ngramkit.kernels.suffix.search import (
     SIZE as TEXT_SIZE,
     TOKENS as TEXT_TOKENS,
@@ -53,11 +62,6 @@ MEMO_ROWS = 1 << 17
 PAIRS_BYTES = 1 << 25  # bytes of memoized intervals, at most
 # Divisor of the sample size by order: longer contexts recur less often.
 SAMPLE_SIZE_DIVISOR = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)
-
-# Columns of Frozen.where: five addresses, three item sizes, two lengths of n-grams, two of arrays.
-LEADERS, LEADER_COUNTS, OFFSETS, FOLLOWERS, FOLLOWER_COUNTS = range(5)
-ID_BYTES, LEADER_COUNT_BYTES, FOLLOWER_COUNT_BYTES = range(5, 8)
-LEADER_LEN, FOLLOWER_LEN, SIZE, FOLLOWERS_SIZE = range(8, 12)
 
 
 # Candidates.
@@ -544,22 +548,12 @@ def _count_runs(shard, into, first, last, order, memo, slot, worth):
 
 
 class Frozen(NamedTuple):
-    """A frozen table; SIZE is 0 if there is none."""
-
-    where: Array  # int64[12]
+    where: Array  # int64[12], see frozen_lookup.locate_arrays
     memo: Memo
 
 
 def new_frozen(table: dict[str, Array] | None) -> Frozen:
-    """Return the frozen table of arrays that must outlive it."""
-    if table is None:
-        return Frozen(np.zeros(FOLLOWERS_SIZE + 1, np.int64), new_memo(1))
-    leaders, followers = table["leaders"], table["followers"]
-    arrays = leaders, table["leader_counts"], table["follower_offsets"], followers
-    addresses = [array.ctypes.data for array in (*arrays, table["follower_counts"])]
-    sizes = [table[name].itemsize for name in ("leaders", "leader_counts", "follower_counts")]
-    lengths = [leaders.shape[1], followers.shape[1], len(leaders), len(followers)]
-    return Frozen(np.array([*addresses, *sizes, *lengths], np.int64), new_memo(MEMO_ROWS))
+    return Frozen(locate_arrays(table), new_memo(1 if table is None else MEMO_ROWS))
 
 
 @part
@@ -583,54 +577,25 @@ def count_frozen(frozen, recent, into, second):
 
 @part
 def _memoize_followers(where, recent, order, more, memo, slot, key, second):
-    row = _find_leader(where, recent, order)
+    row = find_leader(where, recent, order)
     if row < 0:
         begin_row(memo, slot, key, np.float32(0))
         return
     clear_counts(second)
     total = np.float32(0)
-    begin = max(load_i64(where[OFFSETS], row), 0)  # a damaged file must not lead outside
-    for index in range(begin, min(load_i64(where[OFFSETS], row + 1), where[FOLLOWERS_SIZE])):
-        at = index * where[FOLLOWER_LEN]
+    begin, end = follower_bounds(where, row)
+    for follower in range(begin, end):
         same = True
         for i in range(more):
-            token = unsigned_at(where[FOLLOWERS], where[ID_BYTES], at + i)
-            same = same and token == recent[more - 1 - i]
+            same = same and follower_token(where, follower, i) == recent[more - 1 - i]
         if same:
-            times = unsigned_at(where[FOLLOWER_COUNTS], where[FOLLOWER_COUNT_BYTES], index)
-            successor = row_of(second, unsigned_at(where[FOLLOWERS], where[ID_BYTES], at + more))
+            times = follower_count(where, follower)
+            successor = row_of(second, follower_token(where, follower, more))
             total += times
             if successor >= 0:
                 second.counts[successor, 0] += times
     if more == 0:  # includes followers that are not in the table
-        total = np.float32(unsigned_at(where[LEADER_COUNTS], where[LEADER_COUNT_BYTES], row))
+        total = np.float32(leader_count(where, row))
     begin_row(memo, slot, key, np.float32(total))
     for successor in range(second.state[0]):
         memoize_successor(memo, slot, second.tokens[successor], second.counts[successor, 0])
-
-
-@part
-def _find_leader(where, recent, order):
-    """Return the row of the leader that the last `order` tokens begin with, or -1."""
-    low, high = np.int64(0), where[SIZE]
-    while low < high:
-        middle = (low + high) >> 1
-        if _compare_leader(where, middle, recent, order) < 0:
-            low = middle + 1
-        else:
-            high = middle
-    return (
-        low
-        if low < where[SIZE] and _compare_leader(where, low, recent, order) == 0
-        else np.int64(-1)
-    )
-
-
-@part
-def _compare_leader(where, row, recent, order):
-    for i in range(where[LEADER_LEN]):
-        token = unsigned_at(where[LEADERS], where[ID_BYTES], row * where[LEADER_LEN] + i)
-        difference = token - recent[order - 1 - i]
-        if difference != 0:
-            return difference
-    return np.int64(0)

@@ -30,7 +30,6 @@ from ngramkit.kernels.blend.counts import (
     PAIR,
     SAMPLE,
     SCAN,
-    SIZE,
     SearchedCorpus,
     clear_counts,
     count_corpus,
@@ -40,6 +39,7 @@ from ngramkit.kernels.blend.counts import (
     longest_order,
     row_of,
 )
+from ngramkit.kernels.frozen_lookup import SIZE
 from ngramkit.kernels.jit import part
 
 GATE_FEATURES = 3 * COLUMNS + 1  # inputs of the gates
