@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import floor, inf, log2
+from operator import attrgetter
 
 import numpy as np
 import torch
@@ -151,11 +152,12 @@ def compare(
     if in_turns:
         best = min(comparisons, key=lambda each: each.drafted.seconds + each.baseline.seconds)
     else:
+        seconds = attrgetter("seconds")
         generates = [each.generate for each in comparisons if each.generate is not None]
         best = Comparison(
-            _quickest([each.drafted for each in comparisons]),
-            _quickest([each.baseline for each in comparisons]),
-            generate=_quickest(generates) if generates else None,
+            min((each.drafted for each in comparisons), key=seconds),
+            min((each.baseline for each in comparisons), key=seconds),
+            generate=min(generates, key=seconds, default=None),
         )
     found = replace(best, rounds=speedups, packed=is_packed(decoder.model.model))
     reference = decoder if plain is None else replace(decoder, model=plain)
@@ -206,10 +208,6 @@ def _require_finished(run: Decoded) -> Decoded:
     if run.ended_by == "interrupt":
         raise KeyboardInterrupt
     return run
-
-
-def _quickest(runs: Sequence[Decoded]) -> Decoded:
-    return min(runs, key=lambda run: run.seconds)
 
 
 def parting_of(found: Comparison, decoder: Decoder, prompt: TokenArray) -> Parting | None:

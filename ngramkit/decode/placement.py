@@ -18,7 +18,7 @@ def require_placement(device: str, dtype: str, device_map: str | None) -> None:
         raise UsageError(
             f"device must be auto, cpu, cuda or cuda:N, got {device!r}", option="device"
         )
-    if device.startswith("cuda") and not _may_have_cuda():
+    if device.startswith("cuda") and (version_of("torch") or "").endswith("+cpu"):
         raise UsageError(
             f"cannot use {device}: this torch is built for CPUs only",
             "Use device=cpu.",
@@ -37,7 +37,3 @@ def require_placement(device: str, dtype: str, device_map: str | None) -> None:
             "Run: pip install accelerate",
             option="device_map",
         )
-
-
-def _may_have_cuda() -> bool:
-    return not (version_of("torch") or "").endswith("+cpu")

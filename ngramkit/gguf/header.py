@@ -70,11 +70,11 @@ class Header:
     metadata: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
 
-    def text(self, key: str, default: str = "") -> str:
-        return self._value(key, str, default)
+    def text(self, key: str) -> str:
+        return self._value(key, str, "")
 
-    def whole(self, key: str, default: int = -1) -> int:
-        return self._value(key, int, default)
+    def whole(self, key: str) -> int:
+        return self._value(key, int, -1)
 
     def texts(self, key: str) -> list[str]:
         return self._value(key, list, [])

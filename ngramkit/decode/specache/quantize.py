@@ -93,7 +93,8 @@ def dequantize_into(out: torch.Tensor, block: Block, kind: str, bits: int, group
 def _codes_by_byte(bits: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return the codes in every byte, [256, 8 / bits]: a lookup takes a third of shifting."""
     every = torch.arange(256, dtype=torch.uint8, device=device)[:, None]
-    return _unpack_codes(every, bits).to(dtype)
+    shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=device)
+    return ((every >> shifts) & ((1 << bits) - 1)).to(dtype)
 
 
 def _group_keys_by_channel_values_by_token(
@@ -115,8 +116,3 @@ def _pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=codes.device)
     packed: torch.Tensor = (apart << shifts).sum(-1, dtype=torch.uint8)
     return packed
-
-
-def _unpack_codes(packed: torch.Tensor, bits: int) -> torch.Tensor:
-    shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=packed.device)
-    return ((packed.unsqueeze(-1) >> shifts) & ((1 << bits) - 1)).flatten(-2)
