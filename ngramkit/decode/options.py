@@ -16,7 +16,7 @@ from ngramkit.basics.progress import Reporter
 from ngramkit.corpus.chat import AUTO
 from ngramkit.decode.placement import require_placement
 from ngramkit.decode.sampling import Sampling
-from ngramkit.decode.specache.options import SpeCache, cache_of, require_no_drafts
+from ngramkit.decode.specache.options import SpeCache, cache_of
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.options import HISTORY_TOKENS
 from ngramkit.drafters.references import require_references
@@ -119,7 +119,10 @@ class DecodeOptions:
         self._check_budget()
         self._check_drafter()
         self.sampling  # noqa: B018 (raises)
-        require_mode(self.verify)
+        if self.verify not in (None, *VERIFY_MODES):
+            raise UsageError(
+                f"unknown verify mode {self.verify!r}", hint_for_unknown(self.verify, VERIFY_MODES)
+            )
         require_placement(self.device, self.dtype, self.device_map)
         require_between("max_new_tokens", self.max_new_tokens, 1)
         if self.show is not None and not callable(self.show):
@@ -143,8 +146,9 @@ class DecodeOptions:
             )
         if self.specache is None:
             return
+        guesses = self.specache.speculative == "drafter"
         names = ["references", "budget", "verify", "compare"]
-        if self.specache.speculative != "drafter":  # guesses come from the sources
+        if not guesses:
             names += [*KIND_OF_ROLE, "history"]
         for name in names:
             if getattr(self, name):
@@ -153,7 +157,12 @@ class DecodeOptions:
                     f"Leave out {name}.",
                     option=name,
                 )
-        require_no_drafts(self.specache, self.drafter)
+        if not guesses and self.drafter not in (None, "none"):
+            raise UsageError(
+                "cannot verify drafts with a SpeCache: a drafter may only guess the next token",
+                "Leave out the drafter, or add speculative=drafter.",
+                option="speculative",
+            )
 
     def _check_budget(self) -> None:
         if isinstance(self.budget, Integral):
@@ -196,8 +205,3 @@ class DecodeOptions:
             bigram=self.bigram, unigram=self.unigram, history=self.history,
             history_tokens=self.history_tokens, store=self.store,
         )  # fmt: skip
-
-
-def require_mode(mode: str | None) -> None:
-    if mode not in (None, *VERIFY_MODES):
-        raise UsageError(f"unknown verify mode {mode!r}", hint_for_unknown(str(mode), VERIFY_MODES))

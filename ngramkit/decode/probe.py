@@ -84,13 +84,10 @@ def is_verifier_exact(model: Any, kind: Kind) -> bool:
 
 def _record_name(model: Any, kind: Kind) -> str | None:
     """Return the record's name; None for models that may differ from a checkpoint."""
-    if not getattr(model, "name_or_path", "") or _is_altered(model):
+    altered = any("forward" in vars(part) or part._forward_pre_hooks for part in model.modules())
+    if altered or not getattr(model, "name_or_path", ""):
         return None
     return f"{kind.__name__}-{_model_digest(model)}"
-
-
-def _is_altered(model: Any) -> bool:
-    return any("forward" in vars(part) or part._forward_pre_hooks for part in model.modules())
 
 
 def _model_digest(model: Any) -> str:

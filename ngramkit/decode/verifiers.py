@@ -15,7 +15,6 @@ from ngramkit.decode.base import ResumableVerifier
 from ngramkit.decode.cache import InPlaceCache, is_recurrent
 from ngramkit.decode.length_limits import LengthLimitVerifier, rope_limits
 from ngramkit.decode.load import context_of
-from ngramkit.decode.options import require_mode
 from ngramkit.decode.probe import is_verifier_exact
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
@@ -46,9 +45,8 @@ def choose_verify_mode(model: Any, mode: str | None = None) -> str:
 
     Models without tree masks use batch, recurrent ones chain.
 
-    Raises UsageError for an unknown mode, InputError if the model can use none.
+    Raises InputError if the model can use none.
     """
-    require_mode(mode)
     require_own_inputs(model)
     recurrent = is_recurrent(model)
     if recurrent or mode in ("batch", "chain"):

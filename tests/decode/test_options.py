@@ -108,7 +108,7 @@ def test_a_cache_can_be_named():
         ({"drafter": "resst"}, "unknown drafter"),
         ({"budget": 0}, "must be 1 to 4096"),
         ({"budget": "ten"}, "budget must be"),
-        ({"verify": "rows"}, "'rows'"),
+        ({"verify": "rows"}, "unknown verify mode 'rows'"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
         ({"top_k": 4}, "top_k or top_p"),
         ({"system": "Be brief."}, "cannot use system"),

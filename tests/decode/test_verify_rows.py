@@ -9,7 +9,7 @@ from lossless import references
 from scripted import NoisyOracle, choice_of
 from tiny_models import VOCABULARY, tiny_model
 
-from ngramkit.basics.errors import InputError, UsageError
+from ngramkit.basics.errors import InputError
 from ngramkit.decode.loop import decode
 from ngramkit.decode.request import Request
 from ngramkit.decode.sampling import Sampling
@@ -73,11 +73,6 @@ def test_a_model_that_takes_no_mask_is_given_rows_and_that_is_said(caplog):
 def test_a_model_without_attention_is_refused():
     with pytest.raises(InputError, match="cannot draft for mamba: "):
         choose_verify_mode(tiny_model("mamba"))
-
-
-def test_an_unknown_way_is_a_usage_error():
-    with pytest.raises(UsageError, match="unknown verify mode 'rows'"):
-        choose_verify_mode(tiny_model("llama"), "rows")
 
 
 def test_out_of_memory_is_not_taken_for_an_answer():

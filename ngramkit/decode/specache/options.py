@@ -103,14 +103,5 @@ def cache_of(name: str, options: SpeCache) -> SpeCache | None:
     return options if name == "specache" else options.without_fetching()
 
 
-def require_no_drafts(options: SpeCache, drafter: object) -> None:
-    if drafter not in (None, "none") and options.speculative != "drafter":
-        raise UsageError(
-            "cannot verify drafts with a SpeCache: a drafter may only guess the next token",
-            "Leave out the drafter, or add speculative=drafter.",
-            option="speculative",
-        )
-
-
 def _as_sequence(value: int | Sequence[int]) -> Sequence[int]:
     return [*value] if isinstance(value, Iterable) and not isinstance(value, str) else [value]
