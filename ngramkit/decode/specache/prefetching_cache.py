@@ -202,6 +202,7 @@ class SpeCacheLayer(CacheLayerMixin):
     """
 
     is_sliding = False  # masks handle windows: every pair is kept
+    _residual: Pair  # the newest, once initialized
 
     def __init__(
         self,
@@ -220,7 +221,6 @@ class SpeCacheLayer(CacheLayerMixin):
         stored = options.quantised(room)
         self._low = [LowBits(kind, bits, options.group, stored) for kind in (KEYS, VALUES)]
         self.store = PairStore(copies, stored)
-        self._residual: Pair | None = None
         self._pass: Pair | None = None
         self._asked: tuple[torch.Tensor, torch.Tensor, Any] | None = None
         self._buffers: list[Pair] = []
@@ -260,7 +260,6 @@ class SpeCacheLayer(CacheLayerMixin):
 
     def _mixed(self, which: int, rows: torch.Tensor) -> torch.Tensor:
         """Return all keys (0) or values (1) of a pass, [1, heads, length + rows, dim]."""
-        assert self._residual is not None
         out = self._space.take(which, rows, self.length + rows.shape[2])
         self._low[which].read_into(out[0, :, : self.quantised])
         if self.fetched is not None:
@@ -273,7 +272,6 @@ class SpeCacheLayer(CacheLayerMixin):
 
     def exact_keys(self) -> torch.Tensor:
         """Return keys [1, heads, length + rows, dim] in full precision."""
-        assert self._residual is not None
         assert self._pass is not None
         newest = torch.cat([self._residual[0], self._pass[0]], 2)
         if self.quantised == 0:
@@ -286,7 +284,6 @@ class SpeCacheLayer(CacheLayerMixin):
         They are the heaviest in their head's mean of `weights` [query heads, n], among those that
         are quantised `keeps` tokens later.
         """
-        assert self._residual is not None
         among = self.options.quantised(self.length + keeps)
         k = min(self.top_k, among)
         if k == 0:
@@ -303,7 +300,6 @@ class SpeCacheLayer(CacheLayerMixin):
         self.fetched = None
         if self._asked is None:
             return
-        assert self._residual is not None
         positions, there, mark = self._asked
         self._copies.wait_here(mark)
         pairs = self.store.gather(there)
@@ -333,7 +329,6 @@ class SpeCacheLayer(CacheLayerMixin):
 
     def _add(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Add pairs [1, heads, n, dim]; quantise and store groups beyond the residual."""
-        assert self._residual is not None
         parts = [
             torch.cat([old, new], 2)
             for old, new in zip(self._residual, (keys, values), strict=True)
@@ -360,7 +355,7 @@ class SpeCacheLayer(CacheLayerMixin):
     def bytes(self) -> dict[str, int]:
         return {
             "low_bit": sum(low.bytes for low in self._low),
-            "residual": sum(part.nbytes for part in self._residual or ()),
+            "residual": sum(part.nbytes for part in self._residual) if self.length else 0,
             "fetched": sum(part.nbytes for pair in self._buffers for part in pair),
             "store": self.store.bytes,
         }
