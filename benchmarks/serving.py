@@ -107,7 +107,7 @@ def _step(datastore: Any, turns: Sequence[Any], requests: int, nodes: int) -> Ro
             each.start(prompt)
         theirs.append([_alone(alone, answers, step, nodes) for step in range(STEPS)])
     mine, other = (1e3 * float(np.median(np.min(t, axis=0)[WARM:])) for t in (ours, theirs))
-    held = sum(session.request.bytes for session in drafter.sessions.latest())
+    held = sum(session.request.bytes for session in drafter.sessions.latest)
     # Every Blend starts with the samples of the datastore.
     own: list[Any] = [each.workspace.sources.parts for each in alone]
     whole = sum(_bytes(each._replace(corpus=())) for each in own)

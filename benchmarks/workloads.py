@@ -78,11 +78,11 @@ class Chains:
             log_steps=0,
         )
         self.engine = BatchDrafter.open(config, vocabulary=tokenizer.vocabulary)
-        self.engine.expect_ends()
         self.numbers = count()
 
     def start(self, prompt: Tokens) -> None:
-        self.text, self.asked = prompt, [Asked(len(prompt))]
+        self.name = str(next(self.numbers))
+        self.text, self.asked = prompt, [Asked(len(prompt), name=self.name)]
 
     def draft(self, budget: int) -> DraftTree:
         return self.engine.chain_batch([self.text], [budget], asked=self.asked)[0]
@@ -91,7 +91,8 @@ class Chains:
         self.text = np.concatenate([self.text, tokens])
 
     def finish(self) -> None:
-        self.engine.finish(Finished(self.text, self.asked[0].prompt or 0, str(next(self.numbers))))
+        self.engine.sessions.end(self.name)
+        self.engine.finish(Finished(self.text, self.asked[0].prompt or 0, self.name))
 
 
 class Arctic:

@@ -44,7 +44,7 @@ class Watched:
     """Every chain is drafted once more, by a drafter that knows a row's tokens and nothing else.
 
     With past requests, trust in them is learnt during a request. So there one drafter follows all
-    requests, and finds them by their tokens.
+    requests.
     """
 
     def __init__(self, speculator: Any) -> None:
@@ -62,11 +62,11 @@ class Watched:
         if comparable and config.history:
             twin = BatchDrafter.open(config, vocabulary=source.vocabulary)
 
-        def of(row: Any) -> Asked:
-            return Asked(row.prompt, references=row.request.references)
+        def of(name: str, row: Any) -> Asked:
+            return Asked(row.prompt, references=row.request.references, name=name)
 
-        def again(rows: Any, lengths: Any, cost: float | None) -> Any:
-            tokens, asked = [row.tokens for row in rows], [of(row) for row in rows]
+        def again(named: Any, lengths: Any, cost: float | None) -> Any:
+            tokens, asked = [row.tokens for _, row in named], [of(*each) for each in named]
             if twin is not None:
                 return twin.chain_batch(tokens, lengths, cost, asked=asked)
             each = zip(tokens, lengths, asked, strict=True)
@@ -85,7 +85,7 @@ class Watched:
             ends = [MAX_MODEL_LEN - rows[i].hidden - rows[i].length - 1 for i in kept]
             lengths = [max(min(most, end), 0) for end in ends]
             if comparable:
-                wanted = again([rows[i] for i in kept], lengths, cost)
+                wanted = again([(names[i], rows[i]) for i in kept], lengths, cost)
                 for i, chain in zip(kept, wanted, strict=True):
                     self.chains += 1
                     self.different += made[i].token_ids.tolist() != chain.token_ids.tolist()

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import accumulate, product
-from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,16 +29,10 @@ from ngramkit.drafters.references import NO_REFERENCES, Given, ReferenceTexts, r
 from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.growing_history import Finished, GrowingHistory
+from ngramkit.engines.growing_history import Finished
 from ngramkit.engines.metrics import EngineCounters, Statistics
 from ngramkit.engines.request_texts import RequestTexts
-from ngramkit.engines.sessions import (
-    MAX_SESSIONS,
-    MAX_STEP_TOKENS,
-    Session,
-    Sessions,
-    with_known_ids,
-)
+from ngramkit.engines.sessions import MAX_SESSIONS, Session, Sessions, with_known_ids
 from ngramkit.engines.source import (
     DraftSource,
     open_source,
@@ -52,8 +45,7 @@ LOG = logging.getLogger("ngramkit")
 # Minimum nodes per thread: fewer are drafted before another thread is awake.
 MIN_NODES_PER_THREAD = 128
 ROWS_PER_VERSION = 8  # rows per version that past requests may lag: a lookup takes 0.1 ms
-MAX_SKIPPED = MAX_STEP_TOKENS - 1  # passes in a row that are not even read, while all drafts pause
-EXIT_PRIORITY = 20  # exit priority of Finalize
+MAX_SKIPPED = 15  # passes in a row that are not even read, while all drafts pause
 
 Rows = Sequence[npt.ArrayLike]
 Keep = Callable[[DraftTree], DraftTree]
@@ -65,7 +57,8 @@ class Asked(NamedTuple):
     tenant: str = ""  # whose history it drafts from, and joins
     references: Given = ()  # texts that its answer probably repeats; the same object in each step
     evidence: Evidence | None = None  # of the pass that wrote the newest tokens
-    name: str = ""  # the engine's id of the request, of all or none; "": found by its tokens
+    name: Hashable = ""  # of the request, which may be in any row; "": it stays in this one
+    holder: Any = None  # holds its row and only appends; with another one tokens are compared
 
 
 NOTHING_ASKED = Asked(None)
@@ -78,9 +71,6 @@ class BatchDrafter:
     ends before a token whose corrected score is below it, or below the min_probability of `config`.
     By a `clock`, in seconds, the passes between calls of `chain_batch` correct their times.
     `refers`: it can draft from references.
-
-    A request has finished when its row is missing, unless the engine reports which requests finish
-    (`expect_ends`, `finish`). Then it joins a growing history.
     """
 
     def __init__(
@@ -117,8 +107,6 @@ class BatchDrafter:
         self.decode: Decode | None = None  # of the engine's tokenizer, if an adapter loads it
         self.history = source.history
         self.grows = self.history is not None and self.history.stores
-        if self.grows:  # before the wait for the writing thread
-            Finalize(self, _finish_all, (self.history, self.sessions), exitpriority=EXIT_PRIORITY)
 
     @classmethod
     def open(
@@ -170,15 +158,8 @@ class BatchDrafter:
         """Return what an adapter keeps of the texts that requests bring."""
         return RequestTexts(self.source.vocabulary, self.statistics, able=self.refers)
 
-    @property
-    def reports_ends(self) -> bool:
-        return self.history is not None and self.history.reports_ends
-
-    def expect_ends(self) -> None:
-        if self.history is not None:
-            self.history.reports_ends = True
-
     def finish(self, request: Finished) -> None:
+        """Let a request that has finished join a growing history in the next step."""
         if self.history is not None and self.grows:
             self.history.finish(request)
 
@@ -264,13 +245,15 @@ class BatchDrafter:
         budgeted: bool = False,
     ) -> list[DraftTree]:
         started = time.perf_counter()
-        # If requests are remembered, rows without a draft are followed too.
-        follows = self.grows and not self.reports_ends
-        wanted = [i for i in range(len(rows)) if (follows or sizes[i] > 0) and len(rows[i])]  # type: ignore[arg-type]
+        wanted = [i for i in range(len(rows)) if sizes[i] > 0 and len(rows[i])]  # type: ignore[arg-type]
         contexts = [np.ascontiguousarray(rows[i], np.int32) for i in wanted]
         facts = [asked[i] if asked else NOTHING_ASKED for i in wanted]
-        names = [fact.name for fact in facts]
-        sessions = self.sessions.find(contexts, [fact.tenant for fact in facts], names)
+        sessions = self.sessions.find(
+            contexts,
+            [fact.name or i for i, fact in zip(wanted, facts, strict=True)],
+            [fact.tenant for fact in facts],
+            [fact.holder for fact in facts],
+        )
         prompts = [
             _prompt_length(session, row, fact, self._skipped)
             for session, row, fact in zip(sessions, contexts, facts, strict=True)
@@ -282,11 +265,9 @@ class BatchDrafter:
             if session.kept < max(session.size, prompt - self._skipped, 1)
         }
         if self.history is not None:
-            if follows:
-                self._remember_and_begin(self.history, begun)
             if self.history.take_in():
                 self.source.refresh()
-            for session in [*self.sessions.ended, *begun]:
+            for session in [*self.sessions.absent, *begun]:
                 if session.request is not None:
                     session.request.release_past()
         written = self._new_tokens_of(sessions, contexts)
@@ -317,18 +298,14 @@ class BatchDrafter:
                 self._judge_draft(session, draft, 0)
         self._skipped = 0
         # With a name, a longer prompt belongs to the same request.
-        self.statistics.requests += sum(not (each.name and each.size) for each in begun)
+        self.statistics.requests += sum(
+            each.size == 0 or isinstance(each.name, int) for each in begun
+        )
         self._count_outcomes(sessions, contexts, chained=cost is not None)
         self.statistics.seconds += time.perf_counter() - started
         self.statistics.calls += 1
         self._log_and_count()
         return drafts
-
-    def _remember_and_begin(self, history: GrowingHistory, begun: Mapping[Session, int]) -> None:
-        for session in [*self.sessions.ended, *begun]:
-            _remember_session(history, session)
-        for session, prompt in begun.items():
-            session.begin = session.remembered = prompt
 
     def _new_tokens_of(
         self, sessions: Sequence[Session], rows: Sequence[TokenArray]
@@ -442,7 +419,7 @@ class BatchDrafter:
         counts.draft_tokens += sum(len(session.draft or ()) for session in sessions)
         counts.rows += len(rows)
         for session, row in zip(sessions, rows, strict=True):
-            self.sessions.settle(session, len(row))
+            session.size = len(row)
         if self.history is not None:
             counts.remembered = self.history.remembered
         counts.accepted_tokens += sum(accepted)
@@ -498,20 +475,3 @@ def _refer_before_answer(
         request.accept(workspace, written[:more])
     request.refer(reference_texts(given))
     return np.concatenate([again, written[more:]])
-
-
-def _remember_session(history: GrowingHistory, session: Session) -> None:
-    if session.request is not None and session.remembered < session.size:
-        text, begin = session.request.tokens[: session.size], session.begin
-        if session.remembered > begin:  # its request returned, and ended again
-            text, begin = text[session.remembered :], 0
-        name = f"{session.number:020}"  # so that names are in order
-        history.finish(Finished(text, begin, name, session.tenant))
-        session.remembered = session.size
-
-
-def _finish_all(history: GrowingHistory, sessions: Sessions) -> None:
-    if not history.reports_ends:
-        for session in sessions.latest():
-            _remember_session(history, session)
-    history.flush()

@@ -49,7 +49,9 @@ LONGEST_PAUSE = 3600.0  # maximum seconds between two searches
 # An index lacks at most one in INDEX_LAG_ONE_IN of the searched tokens, or MIN_INDEX_LAG tokens.
 INDEX_LAG_ONE_IN, MIN_INDEX_LAG = 16, 1 << 12
 EXIT_SECONDS = 10.0  # seconds that an ending process waits for its thread
-EXIT_PRIORITY = 10  # of Finalize, which also runs in multiprocessing children, unlike atexit
+# Exit priorities of Finalize, which also runs in multiprocessing children, unlike atexit: the last
+# requests are finished first, and then written.
+FINISH_PRIORITY, EXIT_PRIORITY = 20, 10
 
 
 class Finished(NamedTuple):
@@ -76,7 +78,6 @@ class GrowingHistory:
         self, config: DraftConfig, tokenizer: TokenizerRecord, *, stores: bool, writes: bool
     ) -> None:
         self.stores = stores
-        self.reports_ends = False  # the engine reports finished requests
         self.keyed = config.history_by is not None
         self._folder = Path(config.history) if isinstance(config.history, str) else None
         self._tokenizer, self._tokens = tokenizer, config.history_tokens

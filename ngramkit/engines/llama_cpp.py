@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from multiprocessing.util import Finalize
 from pathlib import Path
 from threading import Lock
@@ -34,14 +35,14 @@ from ngramkit.drafters.base import DraftTree, Source
 from ngramkit.drafters.references import reference_texts, require_references
 from ngramkit.drafters.registry import DEFAULT_DRAFTER
 from ngramkit.drafters.spec import DrafterSpec
-from ngramkit.engines.batch import EXIT_PRIORITY, Asked, BatchDrafter
+from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import (
     CONFIG_VARIABLE,
     DraftConfig,
     config_for,
     existing_history,
 )
-from ngramkit.engines.growing_history import Finished
+from ngramkit.engines.growing_history import FINISH_PRIORITY, Finished
 from ngramkit.engines.llama_grammar import LlamaGrammar
 from ngramkit.engines.request_parameters import check_switch, is_off
 from ngramkit.engines.request_texts import Encode, given_texts, token_ids
@@ -100,11 +101,11 @@ class Drafter:
         self._encode: Encode | None = None
         self._lock = Lock()
         self._texts: list[_Text] = []
+        self._numbers = count()  # of requests
         self._running: _Text | None = None  # text of the last call
         self._grammars: weakref.WeakKeyDictionary[Any, LlamaGrammar] = weakref.WeakKeyDictionary()
         if self._batch.grows:
-            self._batch.expect_ends()
-            Finalize(self, _finish_all, (self._batch, self._texts), exitpriority=EXIT_PRIORITY + 1)
+            Finalize(self, _finish_all, (self._batch, self._texts), exitpriority=FINISH_PRIORITY)
 
     def __call__(self, input_ids: npt.NDArray[np.intc], /, **options: Any) -> npt.NDArray[np.intc]:
         """Return intc[k], tokens that may follow `input_ids`, intc[n]."""
@@ -118,14 +119,14 @@ class Drafter:
                 self._batch.require_same_encoding(None)
                 self._checked = True
             text = self._text_of(input_ids)
-            if self._batch.grows:
-                self._finish_unless_continued(text, input_ids)
+            self._finish_unless_continued(text, input_ids)
             grammar = self._grammar_of(input_ids.base)
             keep = None if grammar is None else partial(_apply_grammar, grammar, input_ids)
             if self.timed:
                 self._batch.timer = text.timer
+            asked = self._asked._replace(name=text.name, holder=text)
             (chain,) = self._batch.chain_batch(
-                [input_ids], [self._length], keep=keep, asked=[self._asked]
+                [input_ids], [self._length], keep=keep, asked=[asked]
             )
             text.drafted = len(chain)
             return chain.token_ids.astype(np.intc)
@@ -186,7 +187,8 @@ class Drafter:
         goes_on = 0 < len(input_ids) - size <= text.drafted + 1
         if not goes_on or not np.array_equal(input_ids[:size], text.ids):
             _finish_text(self._batch, text)
-            text.prompt = len(input_ids) - 1
+            self._batch.sessions.end(text.name)
+            text.prompt, text.name = len(input_ids) - 1, f"text {next(self._numbers)}"
         text.ids = input_ids.copy()
 
     def check(self, llama: Any) -> None:
@@ -261,7 +263,8 @@ class _Text:
     def __init__(self, clock: OwnClock) -> None:
         self.clock, self.timer = clock, PassTimer(clock)
         self.holder: Callable[[], Any] = _no_callback  # the array that holds its ids
-        self.ids = np.empty(0, np.int32)  # of the last call, if they are to be remembered
+        self.name = ""  # another for each request
+        self.ids = np.empty(0, np.int32)  # of the last call
         self.drafted = 0  # tokens of the last draft
         self.prompt = 0  # tokens that the model did not write
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.request_parameters import forbids_remembering
 
 MAX_WATCHED_REQUESTS = 4096  # maximum requests that are watched
@@ -14,22 +13,15 @@ MAX_WATCHED_REQUESTS = 4096  # maximum requests that are watched
 class EndedRequests:
     """The ends of requests that an engine shows only while they run.
 
-    Requests with the `attribute` say whether they ended. Others that no longer run were aborted or
-    are preempted.
+    A request that no longer runs may only be preempted.
     """
 
-    def __init__(
-        self, batch: BatchDrafter, attribute: str, has_ended: Callable[[Any], bool]
-    ) -> None:
-        self._batch, self._attribute, self._has_ended = batch, attribute, has_ended
+    def __init__(self, has_ended: Callable[[Any], bool]) -> None:
+        self._has_ended = has_ended
         self._seen: dict[str, Any] = {}
 
     def ended(self, running: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return requests that have ended since they ran, with their names, if a history grows."""
-        if running and all(hasattr(each, self._attribute) for each in running.values()):
-            self._batch.expect_ends()
-        if not self._batch.grows or not self._batch.reports_ends:
-            return []
+        """Return requests that have ended since they ran, with their names."""
         # Another request may have the name of one that has ended.
         gone = sorted(name for name, each in self._seen.items() if running.get(name) is not each)
         ended = [name for name in gone if self._has_ended(self._seen[name])]

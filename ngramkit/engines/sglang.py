@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -68,9 +69,7 @@ class NgramCorpus:
             writes=server.first,
         )
         self.history, self.statistics = self._batch.history, self._batch.statistics
-        self._ended_requests = EndedRequests(
-            self._batch, "finished_reason", lambda request: request.finished_reason is not None
-        )
+        self._ended_requests = EndedRequests(lambda request: request.finished_reason is not None)
         self._tenants = config.history_by
         self.draft_token_num = draft_token_num
         nodes = draft_token_num - 1  # the first is the last token of the context
@@ -110,7 +109,8 @@ class NgramCorpus:
                     templates=_templates(request) or None,
                     tenant=self._tenant(request) or "",
                 )
-        for name, request in self._ended_requests.ended(self._requests):
+        ended = self._ended_requests.ended(self._requests) if self._batch.grows else []
+        for name, request in ended:
             parameters = _custom_params(request)
             joins = joined_history(
                 self._tenant(request),
@@ -139,14 +139,13 @@ class NgramCorpus:
         rows = [self._text(*each) for each in zip(req_ids, batch_tokens, total_lens, strict=True)]
         draft = self._batch.chain_batch if self._chain else self._batch.draft_batch
         nodes = [self._nodes if self._is_on(name) else 0 for name in req_ids]
-        trees = draft(
-            rows, nodes, asked=[self._asked(*each) for each in zip(req_ids, rows, strict=True)]
-        )
+        asked = [self._asked(*each) for each in zip(req_ids, rows, strict=True)]
+        trees = draft(rows, nodes, asked=asked)
         last = np.array([tokens[-1] if len(tokens) else 0 for tokens in batch_tokens], np.int64)
         return pack_trees(trees, last, self.draft_token_num)
 
     def erase_match_state(self, req_ids: Sequence[str]) -> None:
-        """Forget requests; if they return, their tokens find them."""
+        """Forget the texts of requests, which may return."""
         for name in req_ids:
             self._texts.pop(name, None)
             self._references.drop(name)
@@ -194,12 +193,16 @@ class NgramCorpus:
 
     def _asked(self, name: str, row: TokenArray) -> Asked:
         request = self._requests.get(name)
+        text, unknown = self._texts[name]
         if request is None:
-            return Asked(len(row))  # its prompt is not known, so it is not remembered
-        unknown = self._texts[name][1]
-        prompt = len(request.origin_input_ids_unpadded) - unknown
-        references = self._references.get(name)
-        return Asked(max(prompt, 0), self._tenant(request) or "", references)
+            return Asked(len(row), name=name, holder=text)  # its prompt is not known
+        return Asked(
+            max(len(request.origin_input_ids_unpadded) - unknown, 0),
+            self._tenant(request) or "",
+            self._references.get(name),
+            name=weakref.ref(request),  # a client may use an id again
+            holder=text,
+        )
 
     def _text(self, name: str, tail: Sequence[int], total: int) -> TokenArray:
         end = np.array(tail, np.int32)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sized
 from functools import cache
 from typing import Any
 
@@ -29,7 +29,6 @@ from ngramkit.engines.source import engine_record, load_engine_tokenizer
 
 BASE_MODULE = "tensorrt_llm._torch.speculative.drafter"
 MAX_CHAIN_TOKENS = 64  # maximum tokens of a chain
-COMPLETE, CANCELLED = "is_generation_complete_state", "is_finished_due_to_cancellation"
 
 
 def make_drafter(
@@ -104,7 +103,7 @@ def _class_over(base: type[Any]) -> type[Any]:
             self._batch.require_same_encoding(own)
             self.history, self.statistics = self._batch.history, self._batch.statistics
             self._ended_requests = EndedRequests(
-                self._batch, COMPLETE, lambda each: _was_cancelled(each) or getattr(each, COMPLETE)
+                lambda each: _was_cancelled(each) or each.is_generation_complete_state
             )
             self._tenants = config.history_by
             self.enabled = True
@@ -117,7 +116,9 @@ def _class_over(base: type[Any]) -> type[Any]:
         ) -> None:
             """Set py_draft_tokens, list[int], of every request that generates."""
             requests = list(scheduled_requests.generation_requests)
-            self._remember(requests)
+            names = [f"{request.request_id:020}" for request in requests]
+            if self._batch.grows:
+                self._remember(dict(zip(names, requests, strict=True)))
             rows = [list(request.get_tokens(0)) for request in requests]
             longest = self._longest() if self.enabled else 0
             lengths = [
@@ -125,15 +126,14 @@ def _class_over(base: type[Any]) -> type[Any]:
                 for request, row in zip(requests, rows, strict=True)
             ]
             asked = [
-                Asked(_prompt_length(request, row), self._tenant(request) or "")
-                for request, row in zip(requests, rows, strict=True)
+                Asked(_prompt_length(request, row), self._tenant(request) or "", name=name)
+                for name, request, row in zip(names, requests, rows, strict=True)
             ]
             chains = self._batch.chain_batch(rows, lengths, asked=asked)
             for request, chain in zip(requests, chains, strict=True):
                 request.py_draft_tokens = chain.token_ids.tolist()
 
-        def _remember(self, requests: Sequence[Any]) -> None:
-            running = {f"{request.request_id:020}": request for request in requests}
+        def _remember(self, running: Mapping[str, Any]) -> None:
             for name, request in self._ended_requests.ended(running):
                 aborted = _was_cancelled(request)
                 joins = joined_history(self._tenant(request), {}, aborted=aborted)
@@ -179,7 +179,7 @@ def _is_first_process() -> bool:
 
 
 def _was_cancelled(request: Any) -> bool:
-    return bool(getattr(request, CANCELLED, False))
+    return bool(getattr(request, "is_finished_due_to_cancellation", False))
 
 
 def _prompt_length(request: Any, row: Sized) -> int:

@@ -4,8 +4,7 @@
       '{"method": "custom_class", "model": "ngramkit.engines.vllm.Proposer",
         "num_speculative_tokens": 8}'
 
-vLLM swaps rows between steps, so requests are found by their tokens. With several ranks nothing
-depends on time, so all draft the same.
+With several ranks nothing depends on time, so all draft the same.
 """
 
 from __future__ import annotations
@@ -106,14 +105,15 @@ class Proposer:
         for i, (name, state) in enumerate(states):
             if forbids_drafts(_extra_args(state)):
                 lengths[i] = 0
-            asked[i] = Asked(asked[i].prompt, self._tenant(state) or "", self._texts.get(name))
+            # Without a holder: vLLM reports neither discarded tokens nor a streamed prompt.
+            tenant, texts = self._tenant(state) or "", self._texts.get(name)
+            asked[i] = Asked(asked[i].prompt, tenant, texts, name=name)
         chains = self._batch.chain_batch(rows, lengths, asked=asked)
         return [chain.token_ids.tolist() for chain in chains]
 
     def see(self, states: Mapping[str, Any]) -> None:
         """Take the requests of the next rows, by name, in the order of the rows."""
         self._states = dict(states)
-        self._batch.expect_ends()
         for name, state in self._states.items():
             said = _extra_args(state)
             ids, more = said.get(IDS_KEY), said.get(TEMPLATE_IDS_KEY)
@@ -122,6 +122,7 @@ class Proposer:
                 self._texts.read(name, ids, templates=more, tenant=tenant)
 
     def remember_ended(self, name: str, state: Any) -> None:
+        self._batch.sessions.end(name)
         self._texts.drop(name)
         prompt, sampling = state.prompt_token_ids, state.sampling_params
         if not self._batch.grows or prompt is None or sampling is None:
@@ -146,8 +147,8 @@ def _extra_args(state: Any) -> Mapping[str, Any]:
 def show_requests_to_proposers(*, tenants: bool, grows: bool) -> None:
     """Patch vLLM's model runner, once in a process, to show its requests to a Proposer.
 
-    If its methods are missing, requests' own parameters are not seen, and a request ends when its
-    row is gone; `tenants` then raise UsageError.
+    If its methods are missing, requests' own parameters are not seen, rows are told apart by their
+    places, and no request joins a history; `tenants` then raise UsageError.
     """
     runner = getattr(sys.modules.get(RUNNER_MODULE), "GPUModelRunner", None)
     if not hasattr(runner, SHOWN) or not hasattr(runner, ENDED):
@@ -159,7 +160,7 @@ def show_requests_to_proposers(*, tenants: bool, grows: bool) -> None:
             )
         LOG.info("this vLLM does not report requests: their own parameters have no effect")
         if grows:
-            LOG.warning("this vLLM does not report finished requests: a missing row counts as one")
+            LOG.warning("this vLLM does not report finished requests: none joins the history")
         return
     wrap(runner, SHOWN, _with_requests_seen)
     wrap(runner, ENDED, _with_end_seen)

@@ -14,7 +14,7 @@ from ngramkit.basics.errors import UsageError
 from ngramkit.drafters.base import NO_TOKENS, DraftTree, TokenArray
 from ngramkit.drafters.references import NO_REFERENCES, ReferenceTexts
 from ngramkit.engines.batch import Asked, BatchDrafter, Decode
-from ngramkit.engines.growing_history import Finished
+from ngramkit.engines.growing_history import FINISH_PRIORITY, Finished
 from ngramkit.engines.host_rows import HostRow, HostRows
 from ngramkit.engines.prediction_counts import PredictionCounts
 from ngramkit.engines.remembered_requests import joined_history
@@ -29,7 +29,6 @@ from ngramkit.engines.request_texts import (
 
 WARM_UP_PREFIXES = ("_warmup_", "_v2_mixed_warmup")  # ids of vLLM's own requests begin like this
 MAX_COUNTED = 1024  # requests whose predictions' counts are kept for the front end
-BEFORE_FLUSH = 30  # exit priority of Finalize: earlier than what it finishes is written
 
 
 @dataclass(slots=True)
@@ -64,8 +63,7 @@ class RunningRequests:
         self._longest, self._tenants = longest, tenants
         self.counts = counts
         self._counted: dict[str, PredictionCounts] = {}  # by id, the oldest first
-        batch.expect_ends()
-        Finalize(self, _finish_ended, (self.rows, batch), exitpriority=BEFORE_FLUSH)
+        Finalize(self, _finish_ended, (self.rows, batch), exitpriority=FINISH_PRIORITY)
 
     def begin(self, new: Any) -> None:
         """Add a request: a NewRequestData, also of a resumed request or a streaming update."""
@@ -98,7 +96,6 @@ class RunningRequests:
                 predicted=self._prediction_counts_of(new, drafts, references),
             ),
         )
-        self.batch.sessions.rewrite(new.req_id)
 
     def preempt(self, name: str) -> None:
         self.rows.pop(name, None)
@@ -137,7 +134,6 @@ class RunningRequests:
             row = self.rows.extend(name, totals[i], new)
             if row is None:
                 row = self.rows.resync(name, *whole(i))
-                self.batch.sessions.rewrite(name)
             request = row.request
             if request is None:  # vLLM did not show how it began
                 continue
@@ -177,7 +173,9 @@ class RunningRequests:
             contexts.append(row.tokens)
             lengths.append(max(min(most, rest - row.hidden - row.length), 0))
             request = row.request
-            asked.append(Asked(row.prompt, request.tenant, request.references, name=name))
+            asked.append(
+                Asked(row.prompt, request.tenant, request.references, name=name, holder=row)
+            )
         chains = self.batch.chain_batch(contexts, lengths, cost, asked=asked, sizes=sizes)
         for row, chain in zip(rows, chains, strict=True):
             if row is not None and row.request.predicted is not None:

@@ -53,7 +53,6 @@ class _Running:
         self.references = reference_texts(turn.references)
         joined = np.concatenate([turn.prompt, turn.answer])
         self.text: TokenArray = joined.astype(np.int32, copy=False)
-        self.text.flags.writeable = False  # so that its beginning is compared only once
         self.size = self.prompt + 1
 
     @property
@@ -70,6 +69,7 @@ def simulate_server(
     reporter: Reporter = SILENT,
 ) -> Served:
     from ngramkit.engines.batch import Asked
+    from ngramkit.engines.growing_history import Finished
 
     requests = _in_order(records)
     result = Served([request.record for request in requests])
@@ -77,7 +77,10 @@ def simulate_server(
     while running := queue.running():
         rows = [each.text[: each.size] for each in running]
         lengths = [tokens] * len(running)  # engines do not know where an answer will end
-        asked = [Asked(each.prompt, references=each.references) for each in running]
+        asked = [
+            Asked(each.prompt, references=each.references, name=str(each.number), holder=each)
+            for each in running
+        ]
         before = drafter.statistics.seconds
         drafts = drafter.chain_batch(rows, lengths, asked=asked)
         result.draft_seconds.append(drafter.statistics.seconds - before)
@@ -91,6 +94,8 @@ def simulate_server(
             result.drafted.append(len(draft))
             result.accepted.append(len(nodes))
             if not each.left:
+                drafter.sessions.end(str(each.number))
+                drafter.finish(Finished(each.text, each.prompt, f"{each.number:020}"))
                 result.ended.append(each.number)
                 reporter.advance(1)
         queue.end()

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,13 +29,13 @@ from ngramkit.engines.growing_history import (
     HistoryWriter,
     tenant_folder,
 )
-from ngramkit.engines.sessions import Sessions
 from ngramkit.formats.artifact import verify_checksums_and_values
 from ngramkit.formats.eviction import keep_newest_requests
 from ngramkit.formats.history import History
 from ngramkit.formats.tokenizer_record import TokenizerRecord
 
 VOCABULARY = 500
+NUMBERS = count()  # of requests
 ROOT = Path(__file__).parents[2]
 
 
@@ -56,16 +56,20 @@ def text(seed, length=40):
 
 
 def serve(drafter, *requests, tenant=""):
-    """Let the model write each (prompt, answer) at once, a token a step; then their rows are gone.
+    """Let the model write each (prompt, answer) at once, a token a step, until they finish.
     Return how many tokens were drafted right."""
     right = 0
+    names = [f"{next(NUMBERS):020}" for _ in requests]
     for step in range(1, 1 + max(len(answer) for _, answer in requests)):
-        running = [(p, a) for p, a in requests if len(a) >= step]
-        rows = [ids([*prompt, *answer[:step]]) for prompt, answer in running]
-        asked = [Asked(len(prompt), tenant) for prompt, _ in running]
+        running = [(n, p, a) for n, (p, a) in zip(names, requests, strict=True) if len(a) >= step]
+        rows = [ids([*prompt, *answer[:step]]) for _, prompt, answer in running]
+        asked = [Asked(len(prompt), tenant, name=name) for name, prompt, _ in running]
         chains = drafter.chain_batch(rows, [4] * len(rows), asked=asked)
-        for (_, answer), chain in zip(running, chains, strict=True):
+        for (name, prompt, answer), row, chain in zip(running, rows, chains, strict=True):
             right += chain.token_ids[:1].tolist() == answer[step : step + 1] != []
+            if step == len(answer):
+                drafter.sessions.end(name)
+                drafter.finish(Finished(row, len(prompt), name, tenant))
     return right
 
 
@@ -152,11 +156,12 @@ def test_samples_that_part_from_the_last_one_soon_count_less():
 def test_a_question_that_is_asked_again_is_drafted_for_although_drafts_did_not_pay():
     engine = opened(pause=True)
     question, answer = text(1, 80), [7, *text(2)]
-    serve(engine, (question, answer))
-    (session,) = engine.sessions.latest()
+    engine.finish(Finished(ids([*question, *answer]), 80))
+    engine.chain_batch([ids([*question, 9])], [4], asked=[Asked(80)])
+    (session,) = engine.sessions.latest
     session.pause.judge(0, 100)
     (chain,) = engine.chain_batch([ids([*question, 7])], [4], asked=[Asked(80)])
-    assert engine.sessions.latest() == [session]  # that of the first time
+    assert engine.sessions.latest == [session]
     assert chain.token_ids.tolist() == answer[1 : 1 + len(chain)] != []
 
 
@@ -199,25 +204,6 @@ def test_nothing_is_remembered_unless_it_is_asked_for(tmp_path):
     assert opened(False).history is None
 
 
-def test_a_request_that_comes_back_is_remembered_once(tmp_path):
-    """It is preempted, resumed, and swapped with another row."""
-    engine = opened(tmp_path / "h")
-    prompts, answers = [text(1, 6), text(2, 8)], [text(3, 30), text(4, 30)]
-
-    def step(*which, upto):
-        rows = [ids([*prompts[i], *answers[i][:upto]]) for i in which]
-        engine.chain_batch(rows, [4] * len(rows), asked=[Asked(len(prompts[i])) for i in which])
-
-    step(0, 1, upto=5)
-    step(1, upto=8)  # the first is preempted
-    step(1, 0, upto=9)
-    step(0, 1, upto=12)
-    step(upto=0)
-    engine.history.flush()
-    pieces = [tokens for tokens, _ in held(tmp_path / "h")]
-    assert pieces == [answers[0][:5], answers[0][5:12], answers[1][:12]]
-
-
 def test_the_next_turn_of_a_conversation_is_another_request(tmp_path):
     engine = opened(tmp_path / "h")
     prompt, answer, question = text(1, 6), text(2, 9), text(3, 5)
@@ -230,7 +216,6 @@ def test_the_next_turn_of_a_conversation_is_another_request(tmp_path):
 
 
 def test_samples_of_a_prompt_are_remembered_whole(tmp_path):
-    """One after another, so that each takes the session of the one before back to the prompt."""
     engine = opened(tmp_path / "h")
     prompt = text(1, 80)
     answers = [[7, *text(seed, 9)] for seed in (2, 3, 4)]
@@ -252,29 +237,11 @@ def test_a_running_request_finds_its_place_in_what_has_grown():
     """By all its last tokens at once: the last two were mostly followed by another."""
     engine = opened()
     before = [*text(1, 12), *range(301, 307)]
-    engine.expect_ends()
     engine.chain_batch([ids(before)], [4], asked=[Asked(12)])
     others = [token for i in range(90) for token in (i, 306, 307, 309)]
     engine.finish(Finished(ids([*others, *range(301, 309), 310]), 0))
     (chain,) = engine.chain_batch([ids([*before, 307])], [4], asked=[Asked(12)])
     assert chain.token_ids.tolist()[:1] == [308]
-
-
-def test_a_session_is_never_another_tenants():
-    sessions = Sessions(stride=4)
-    row = ids(range(20))
-
-    def found(row, tenant):
-        (session,) = sessions.find([row], [tenant])
-        session.request = session.request or SimpleNamespace(tokens=row)
-        sessions.settle(session, len(row))
-        sessions.find([])  # it stood nowhere in the last step
-        return session
-
-    first = found(row, "acme")
-    assert found(row, "other") is not first
-    assert found(row[:-2], "third") is not first
-    assert found(row, "acme") is first
 
 
 step = st.tuples(
@@ -290,31 +257,44 @@ step = st.tuples(
 )
 @given(steps=st.lists(step, max_size=12))
 def test_ranks_draft_alike_and_what_was_written_joins_once(tmp_path_factory, steps):
-    """Two ranks are fed the same steps, and one of them writes. Requests go and come back."""
+    """Two ranks are fed the same steps, and one of them writes. Names are used again."""
     folder = tmp_path_factory.mktemp("history") / "h"
     config = DraftConfig(history=str(folder), min_probability=0.02, threads=2)
     ranks = [
         BatchDrafter.open(config, vocabulary=VOCABULARY, writes=writes) for writes in (True, False)
     ]
     texts = {name: text(name % 2, 6) for name in range(5)}  # prompts that are alike in part
-    size = dict.fromkeys(range(5), 0)
+    size, written = dict.fromkeys(range(5), 0), []
+
+    def finish(row, name):
+        written.extend(row[7:].tolist())
+        size[name] = 0
+        for rank in ranks:
+            rank.sessions.end(str(name))
+            rank.finish(Finished(row, 7, str(name)))
+
     for rows, swapped in steps:
         chosen = dict(rows)
         names = sorted(chosen, reverse=swapped)
         for name in names:
             size[name] += chosen[name] + 1
         full = [ids([*texts[n], 400 + n, *text(n + 50, 60)[: size[n]]]) for n in names]
-        asked = [Asked(7)] * len(names)
+        asked = [Asked(7, name=str(n)) for n in names]
         one, other = (rank.chain_batch(full, [4] * len(full), asked=asked) for rank in ranks)
         for left, right in zip(one, other, strict=True):
             assert left.token_ids.tolist() == right.token_ids.tolist()
             assert left.scores.tolist() == right.scores.tolist()
+        for row, name in zip(full, names, strict=True):
+            if size[name] > 4:
+                finish(row, name)
+    for name in texts:
+        finish(ids([*texts[name], 400 + name, *text(name + 50, 60)[: size[name]]]), name)
     for rank in ranks:
         rank.chain_batch([], [])
         rank.history.flush()
     kept = held(folder)
     joined = sorted(token for tokens, _ in kept for token in tokens)
-    assert joined == sorted(t for n in range(5) for t in text(n + 50, 60)[: size[n]])
+    assert joined == sorted(written)
     assert [rank.history.remembered for rank in ranks] == [len(kept)] * 2
 
 
@@ -556,6 +536,7 @@ SERVER = """
 import sys, numpy as np
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.growing_history import Finished
 folder, ends = sys.argv[1:]
 engine = BatchDrafter.open(
     DraftConfig(drafter="ssd", history=folder, threads=1), vocabulary=500
@@ -563,6 +544,8 @@ engine = BatchDrafter.open(
 for request in range(5 if ends == "ends" else 100_000):
     rows = [np.array([9, request % 500, 7, i % 500], np.int32) for i in range(3)]
     engine.chain_batch(rows, [4] * 3, asked=[Asked(1)] * 3)
+    for row in rows:
+        engine.finish(Finished(row, 1))
     print(engine.statistics.remembered, flush=True)
 """
 

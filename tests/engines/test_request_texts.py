@@ -355,8 +355,6 @@ def test_requests_with_texts_are_drafted_for_as_by_decode(which, texts, prompt, 
         for name, back, more, _ in each:
             row = rows.get(name, prompt)
             kept = max(len(row) - back, len(prompt))
-            if back and name in rows:
-                drafter.sessions.rewrite(str(name))
             rows[name] = row[:kept] + more
         names = [name for name, *_ in each]
         asked = [Asked(len(prompt), references=given[name], name=str(name)) for name in names]
@@ -393,7 +391,7 @@ def test_a_text_is_followed_from_its_start_and_found_again(which):
 @pytest.mark.parametrize("which", ["blend", "context"])
 @pytest.mark.parametrize("after", [[], [9, 9, 9]], ids=["the same text", "the next turn"])
 def test_the_next_request_with_these_tokens_has_no_text_of_this_one(which, after):
-    """Without names it is found by its tokens, so it uses the same session."""
+    """In its place, and without a name, so it uses the same session."""
     drafter, texts = made(which, 200), ReferenceTexts([ids(LONG)])
     row = [1, 2, 3, 100, 101]
     (chain,) = drafter.chain_batch([ids(row)], [4], asked=[Asked(3, references=texts)])

@@ -115,17 +115,12 @@ def test_a_tree_is_unpacked_to_the_same_paths(data):
         assert unpacked(own, square) == paths_of(tree) | padding
 
 
-def request(name, tokens, prompt):
-    return SimpleNamespace(
-        rid=name, origin_input_ids_unpadded=tokens[:prompt], output_ids=tokens[prompt:]
-    )
-
-
-def asked(corpus, texts, seen=True):
+def asked(corpus, texts, requests=()):
     """As the worker's _prepare_draft_tokens: the last DEPTH tokens of each, and how many there are.
     In overlap mode a request's own list lacks the last ones."""
-    if seen:
-        corpus.see([request(name, text[:-1], 3) for name, text in texts.items()])
+    for one in requests:
+        one.output_ids = texts[one.rid][3:-1]
+    corpus.see(requests)
     tokens, mask = corpus.batch_get(
         list(texts), [text[-DEPTH:] for text in texts.values()], [len(t) for t in texts.values()]
     )
@@ -151,7 +146,9 @@ def test_trees_are_drafted_for_the_whole_text(folder):
             corpus.erase_match_state(["b"])  # preempted, and back at once
         if step == 15:
             corpus.reset()
-        found = asked(corpus, texts)
+        if step == 0:
+            requests = [Req(name, text[:3]) for name, text in texts.items()]
+        found = asked(corpus, texts, requests)
         assert found == [alone(folder, text) for text in texts.values()]
         corpus.batch_put([text[-DEPTH:] for text in texts.values()])
     assert corpus.statistics.requests == 6  # three, and three after the reset
@@ -159,9 +156,9 @@ def test_trees_are_drafted_for_the_whole_text(folder):
 
 def test_without_requests_the_last_tokens_are_the_text(folder):
     corpus, text = NgramCorpus(draft_token_num=K), [3, 1, 5] * 5
-    assert asked(corpus, {"a": text}, seen=False) == [alone(folder, text[-DEPTH:])]
+    assert asked(corpus, {"a": text}) == [alone(folder, text[-DEPTH:])]
     longer = [*text, 0, 1]
-    assert asked(corpus, {"a": longer}, seen=False) == [alone(folder, longer[-DEPTH - 2 :])]
+    assert asked(corpus, {"a": longer}) == [alone(folder, longer[-DEPTH - 2 :])]
 
 
 def test_breadth_one_is_a_chain(folder):
@@ -179,8 +176,8 @@ def test_a_request_may_switch_drafting_off(folder):
     names = dict(zip("abcdefghijkl", (*on, *off), strict=True))
     requests = []
     for name, said in names.items():
-        requests.append(request(name, text, 3))
-        requests[-1].sampling_params = SimpleNamespace(custom_params=said)
+        requests.append(Req(name, text[:3], custom=said))
+        requests[-1].output_ids = text[3:]
     corpus.see(requests)
     tails, sizes = [text[-DEPTH:]] * len(names), [len(text)] * len(names)
     tokens, _ = corpus.batch_get(list(names), tails, sizes)
@@ -344,16 +341,6 @@ def test_a_client_may_use_an_id_again(monkeypatch, tmp_path):
     decode(corpus, Req("other", [9, 9, 9]))
     corpus.history.flush()
     assert held(path) == [([5, 0], 0), ([5, 1], 0), ([5, 4], 0)]
-
-
-def test_requests_that_do_not_tell_have_finished_when_they_are_gone(monkeypatch, tmp_path):
-    path = growing(monkeypatch, tmp_path)
-    corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
-    for text in ([3, 1, 7], [3, 1, 7, 0], [3, 1, 7, 0, 2, 2]):
-        asked(corpus, {"a": [4, 4, 4, *text], "b": [6, 6, 6, 1]})
-    asked(corpus, {"b": [6, 6, 6, 1, 1]})
-    corpus.history.flush()
-    assert held(path) == [([3, 1, 7, 0, 2, 2], 0)]
 
 
 @pytest.mark.parametrize("by", [None, "lora", "salt", "key"])
@@ -745,7 +732,9 @@ def test_sglangs_own_hooks_and_unpacking(folder, wheel, monkeypatch):
     assert isinstance(made.ngram_corpus, NgramCorpus)
     made.draft_token_num, made.max_trie_depth, made.enable_overlap = K, DEPTH, False
     texts = {"a": [0, 1, 2] * 5, "b": [5, 3, 1, 5, 3]}
-    batch = SimpleNamespace(reqs=[request(*each, 3) for each in texts.items()])
+    batch = SimpleNamespace(reqs=[Req(name, text[:3]) for name, text in texts.items()])
+    for one in batch.reqs:
+        one.output_ids = texts[one.rid][3:]
     prepare, derive = "_prepare_draft_tokens", "_derive_tree_links"  # theirs
     tokens, mask = getattr(made, prepare)(batch)
     for row, text in enumerate(texts.values()):

@@ -101,6 +101,7 @@ def written(name, length, wrong):
 def test_drafts_depend_on_the_request_alone(configured):
     random, proposer, batch = np.random.default_rng(3), Proposer(configured), Batch()
     fresh, waiting = iter(range(100)), []
+    plain = SimpleNamespace(sampling_params=SimpleNamespace(extra_args=None), lora_request=None)
     drafted = 0
     for step in range(120):
         if len(batch.names) < ROWS - 1:
@@ -123,6 +124,7 @@ def test_drafts_depend_on_the_request_alone(configured):
                 tokens = []  # a partial prefill
             batch.append(row, tokens)
             sampled.append(tokens)
+        proposer.see({f"request {name}": plain for name in batch.names})
         chains = proposer.propose(sampled, batch.lengths, batch.tokens, slot_mappings={})
         assert len(chains) == len(sampled)
         for row, chain in enumerate(chains):
@@ -251,8 +253,6 @@ def growing(monkeypatch, tmp_path, **keys):
 
 
 def held(path, proposer):
-    """What the history holds after the next step, in which no row is left."""
-    proposer.propose([], np.zeros(0, np.int32), np.zeros((0, LONGEST), np.int32))
     proposer.history.flush()
     return [(r.tokens.tolist(), r.prompt) for r in History.open(path).news()[0]]
 
@@ -261,53 +261,41 @@ def output(seed, length):
     return np.random.default_rng(seed).integers(0, VOCABULARY, length).tolist()
 
 
-def test_finished_rows_join_the_history_and_are_drafted_from(monkeypatch, tmp_path):
+def test_finished_rows_join_the_history_and_are_drafted_from(monkeypatch, tmp_path, runner):
     """Rows are swapped and condensed, one is preempted and resumed, one is partly prefilled."""
     path = growing(monkeypatch, tmp_path)
-    proposer, batch = Proposer(config()), Batch()
-    outputs = {name: output(name, 24) for name in range(4)}
-    for name in (0, 1):
-        batch.add(name, [8 + name, 0, 3])
-    done = dict.fromkeys(range(4), 0)
+    model, outputs = runner(), {name: output(seed, 24) for seed, name in enumerate("abc")}
 
     def step(prefilled=()):
-        sampled = []
-        for row, name in enumerate(batch.names):
-            new = [] if name in prefilled else outputs[name][done[name] : done[name] + 1]
-            batch.append(row, new)
-            done[name] += len(new)
-            sampled.append(new)
-        return proposer.propose(sampled, batch.lengths, batch.tokens)
+        names = [name for name in model.batch.names if name not in prefilled]
+        done = {name: len(model.requests[name].output_token_ids) for name in names}
+        model.step(**{name: outputs[name][n : n + 1] for name, n in done.items()})
 
+    model.begin("a", [8, 0, 3], max_tokens=7)
+    model.begin("b", [9, 0, 3], max_tokens=7)
     for _ in range(4):
         step()
-        batch.swap(0, 1)
-    preempted = batch.remove(batch.names.index(1))
-    batch.add(2, [5, 5, 5])
-    step(prefilled=[2])
-    batch.add(1, preempted)
-    step(prefilled=[2])
-    batch.swap(0, 2)
+        model.batch.swap(0, 1)
+    preempted = model.batch.remove(model.batch.names.index("b"))
+    model.begin("c", [5, 5, 5], max_tokens=2)
+    step(prefilled="c")
+    model.batch.add("b", preempted)
+    step(prefilled="c")
+    model.batch.swap(0, 2)
     step()
-    batch.remove(batch.names.index(0))
+    model.end("a")
     step()
-    kept = held(path, proposer)
-    assert (
-        kept
-        == [
-            (outputs[1][:4], 0),  # preempted
-            (outputs[0][:7], 0),
-            (outputs[1][4:7], 0),
-            (outputs[2][:2], 0),
-        ]
-    )
+    model.end("b", "c")
+    assert model.drafter.statistics.requests == 3
+    kept = held(path, model.drafter)
+    assert kept == [(outputs["a"][:7], 0), (outputs["b"][:7], 0), (outputs["c"][:2], 0)]
     again = Proposer(config())
     tokens = np.zeros((1, LONGEST), np.int32)
     right = 0
     for n in range(1, 7):
-        tokens[0, : 3 + n] = [1, 2, 3, *outputs[0][:n]]
-        (chain,) = again.propose([outputs[0][n - 1 : n]], np.array([3 + n], np.int32), tokens)
-        right += chain[:1] == outputs[0][n : n + 1]
+        tokens[0, : 3 + n] = [1, 2, 3, *outputs["a"][:n]]
+        (chain,) = again.propose([outputs["a"][n - 1 : n]], np.array([3 + n], np.int32), tokens)
+        right += chain[:1] == outputs["a"][n : n + 1]
     assert right >= 4
 
 
@@ -441,14 +429,17 @@ def test_vllm_has_no_salt_to_tell_tenants_by(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(("rank", "writes"), [(0, True), (1, False), (2, True), (3, False)])
-def test_one_rank_of_a_layer_writes(rank, writes, monkeypatch, tmp_path):
+def test_one_rank_of_a_layer_writes(rank, writes, monkeypatch, tmp_path, runner):
     """With two stages only ranks 2 and 3 have a drafter."""
     path = growing(monkeypatch, tmp_path)
     given = config()
     given.parallel_config = SimpleNamespace(rank=rank, tensor_parallel_size=2)
-    proposer, tokens = Proposer(given), np.zeros((1, LONGEST), np.int32)
-    proposer.propose([[4]], np.array([5], np.int32), tokens)
-    assert len(held(path, proposer)) == writes
+    model = runner()
+    model.drafter = Proposer(given)
+    model.begin("a", [1, 2], max_tokens=2)
+    model.step(a=[4, 5])
+    model.end("a")
+    assert len(held(path, model.drafter)) == writes
 
 
 def test_a_request_brings_text_or_switches_drafts_off(configured, runner):

@@ -51,6 +51,14 @@ class Oracle:
         ]
         self.calls = []
         self.statistics = type("Statistics", (), {"seconds": 0.0})()
+        self.sessions = self
+        self.finished = []
+
+    def end(self, name):
+        pass
+
+    def finish(self, request):
+        self.finished.append((request.tokens.tolist(), request.prompt))
 
     def chain_batch(self, rows, lengths, asked):
         self.calls.append([row.tolist() for row in rows])
@@ -83,6 +91,7 @@ def test_requests_run_beside_each_other_in_their_order():
     assert result.written == [3, 3, 2, 2, 3, 2]
     assert result.accepted == [2] * 6  # the model adds no token after an end
     assert result.ended == [0, 1, 2]
+    assert drafter.finished == [([1, *range(n, n + 6)], 1) for n in (10, 20, 30)]
     assert counted_passes(result).tolist() == [True, True, False, False]
     assert sum(result.draft_seconds) == pytest.approx(4e-3)
     assert drafter.asked == [1]
