@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,46 +158,37 @@ def _show_phrases(title: str, phrases: Iterable[Phrase], show: Callable[..., Non
         show(*table_of_figures(rows))
 
 
-@takes_urls
-def prune(
-    *,
+@dataclass(frozen=True)
+class PruneOptions:
     source: str = artifact_argument(
         "ARTIFACT", "A datastore or a frozen table.", "datastore", "frozen-table"
-    ),
-    size: str = typer.Option(..., "--bytes", metavar="SIZE", help="Maximum size, like 2G or 64M."),
-    out_dir: str | None = typer.Option(
-        None, "--out", metavar="DIR|URL", help="Default: next to the artifact, as NAME-SIZE."
-    ),
+    )
+    bytes: str = typer.Option(..., metavar="SIZE", help="Maximum size, like 2G or 64M.")
+    out: str | None = typer.Option(
+        None, metavar="DIR|URL", help="Default: next to the artifact, as NAME-SIZE."
+    )
     answers: Path | None = typer.Option(
         None,
         metavar="FILE",
         help="Recorded answers of the kind that drafts are for, as `ngramkit replay` takes them. "
         "Default: the artifact's own text.",
-    ),
-    questions: Path | None = ANSWERED_QUESTIONS,
-    template: str = TEMPLATE_OF_QUESTIONS,
+    )
+    questions: Path | None = ANSWERED_QUESTIONS
+    template: str = TEMPLATE_OF_QUESTIONS
     model: str | None = model_option(
         "Where to find the artifact's tokenizer, for --answers. Default: the model that it names.",
         "ID|PATH",
-    ),
-    force: bool = FORCE,
-    out: Output,
-) -> None:
+    )
+    force: bool = FORCE
+
+
+@takes_urls
+def prune(*, options: PruneOptions, out: Output) -> None:
     """Make a datastore or frozen table smaller: keep the best drafts per byte.
 
     Example: ngramkit prune artifacts/python-stdlib-demo-datastore --bytes 4M
     """
-    artifact = ngramkit.prune(
-        source,
-        size,
-        out_dir,
-        answers=answers,
-        questions=questions,
-        model=model,
-        template=template,
-        reporter=out.reporter,
-        force=force,
-    )
+    artifact = ngramkit.prune(**vars(options), reporter=out.reporter)
     out.made(artifact, from_bytes=artifact.manifest.corpus["pruned"]["of"]["bytes"])
 
 

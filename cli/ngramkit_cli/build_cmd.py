@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,35 +29,40 @@ TOKENS = typer.Option(
 )
 
 
-@takes_urls
-def tokenize(
-    *,
-    corpus: CorpusOptions,
-    out_dir: str | None = OUT,
+@dataclass(frozen=True)
+class TokenizeOptions:
+    out: str | None = OUT
     shard_tokens: int = typer.Option(
         1 << 24, min=1, help="A shard ends with the document that reaches this size."
-    ),
-    workers: int | None = typer.Option(None, min=1, help="Encoding threads. Default: all cores."),
-    where: ExecutorOptions,
-    force: bool = FORCE,
-    out: Output,
+    )
+    workers: int | None = typer.Option(None, min=1, help="Encoding threads. Default: all cores.")
+    force: bool = FORCE
+
+
+@takes_urls
+def tokenize(
+    *, corpus: CorpusOptions, options: TokenizeOptions, where: ExecutorOptions, out: Output
 ) -> None:
     """Tokenise a corpus, as the input of every builder.
 
     Example: ngramkit tokenize --corpus python-stdlib
     """
-    text, options = corpus.source_and_options(out)
-    store = ngramkit.tokenize(
-        text,
-        out=out_dir,
-        **options,
-        shard_tokens=shard_tokens,
-        workers=workers,
-        **vars(where),
-        reporter=out.reporter,
-        force=force,
-    )
+    source, text = corpus.source_and_options(out)
+    store = ngramkit.tokenize(source, **text, **vars(options), **vars(where), reporter=out.reporter)
     _print_result(store, _documents_and_tokens(store), out, shards=len(store.manifest.files))
+
+
+@dataclass(frozen=True)
+class DatastoreOptions:
+    out: str | None = OUT
+    shard_tokens: int | None = typer.Option(
+        None, min=2, help="Tokens per shard. Default: what --memory allows, up to 2**27."
+    )
+    memory: Any = MEMORY
+    workers: int | None = typer.Option(
+        None, min=1, help="Shards sorted at a time. Default: all cores."
+    )
+    force: bool = FORCE
 
 
 @takes_urls
@@ -64,33 +70,17 @@ def build_datastore(
     *,
     corpus: CorpusOptions,
     tokens: str | None = TOKENS,
-    out_dir: str | None = OUT,
-    shard_tokens: int | None = typer.Option(
-        None, min=2, help="Tokens per shard. Default: what --memory allows, up to 2**27."
-    ),
-    memory: Any = MEMORY,
-    workers: int | None = typer.Option(
-        None, min=1, help="Shards sorted at a time. Default: all cores."
-    ),
+    options: DatastoreOptions,
     where: ExecutorOptions,
-    force: bool = FORCE,
     out: Output,
 ) -> None:
     """Build a datastore (REST): suffix arrays that find any phrase of a corpus.
 
     Example: ngramkit build-datastore --corpus python-stdlib
     """
-    source, options = corpus.source_and_options(out, tokens)
+    source, text = corpus.source_and_options(out, tokens)
     built = ngramkit.build_datastore(
-        source,
-        out=out_dir,
-        **options,
-        shard_tokens=shard_tokens,
-        memory=memory,
-        workers=workers,
-        **vars(where),
-        reporter=out.reporter,
-        force=force,
+        source, **text, **vars(options), **vars(where), reporter=out.reporter
     )
     shards = len(built.manifest.files)
     _print_result(
@@ -98,42 +88,36 @@ def build_datastore(
     )
 
 
+@dataclass(frozen=True)
+class FrozenOptions:
+    out: str | None = OUT
+    leader_len: int = typer.Option(1, metavar="1..4", help="Tokens in a leader.")
+    leaders: int = typer.Option(1048576, help="Keep this many of the most frequent leaders.")
+    follower_len: int = typer.Option(3, metavar="1..8", help="Tokens in a follower.")
+    followers: int = typer.Option(128, help="Keep this many followers of each leader.")
+    memory: Any = MEMORY
+    workers: int | None = typer.Option(
+        None, min=1, help="Counting threads. Default: all cores. The bytes stay the same."
+    )
+    force: bool = FORCE
+
+
 @takes_urls
 def build_frozen(
     *,
     corpus: CorpusOptions,
     tokens: str | None = TOKENS,
-    out_dir: str | None = OUT,
-    leader_len: int = typer.Option(1, metavar="1..4", help="Tokens in a leader."),
-    leaders: int = typer.Option(1048576, help="Keep this many of the most frequent leaders."),
-    follower_len: int = typer.Option(3, metavar="1..8", help="Tokens in a follower."),
-    followers: int = typer.Option(128, help="Keep this many followers of each leader."),
-    memory: Any = MEMORY,
-    workers: int | None = typer.Option(
-        None, min=1, help="Counting threads. Default: all cores. The bytes stay the same."
-    ),
+    options: FrozenOptions,
     where: ExecutorOptions,
-    force: bool = FORCE,
     out: Output,
 ) -> None:
     """Build a frozen table (Cacheback): frequent n-grams with their most frequent followers.
 
     Example: ngramkit build-frozen --corpus python-stdlib
     """
-    source, options = corpus.source_and_options(out, tokens)
+    source, text = corpus.source_and_options(out, tokens)
     table = ngramkit.build_frozen(
-        source,
-        out=out_dir,
-        **options,
-        leader_len=leader_len,
-        leaders=leaders,
-        follower_len=follower_len,
-        followers=followers,
-        memory=memory,
-        workers=workers,
-        **vars(where),
-        reporter=out.reporter,
-        force=force,
+        source, **text, **vars(options), **vars(where), reporter=out.reporter
     )
     counts = table.manifest.counts
     kept = {name: counts[name] for name in ("leaders", "followers")}

@@ -104,21 +104,26 @@ class CacheOptions:
         "device, and the needed ones fetched ahead (arXiv:2503.16163); low-bit: without "
         "fetching. The last two change the text.",
     )
-    kv_bits: Any = typer.Option(
-        2, metavar="1|2", parser=per_layer, help="Bits per number; or one per layer: 2,2,1,1,..."
+    bits: Any = typer.Option(
+        2,
+        "--kv-bits",
+        metavar="1|2",
+        parser=per_layer,
+        help="Bits per number; or one per layer: 2,2,1,1,...",
     )
-    kv_group: int = typer.Option(
-        64, help="Numbers that share a scale; it must divide the head's channels."
+    group: int = typer.Option(
+        64, "--kv-group", help="Numbers that share a scale; it must divide the head's channels."
     )
-    kv_top_k: Any = typer.Option(
+    kv_top_k: Any = typer.Option(  # top_k is sampling's
         64,
         metavar="N",
         parser=per_layer,
         help="Pairs fetched per layer and head; or one per layer.",
     )
-    kv_residual: int = typer.Option(64, help="Newest tokens that are not quantised.")
-    speculative_token: str = typer.Option(
+    residual: int = typer.Option(64, "--kv-residual", help="Newest tokens that are not quantised.")
+    speculative: str = typer.Option(
         "model",
+        "--speculative-token",
         metavar="model|drafter",
         help="The pairs to fetch are those of this one's guess at the next token.",
     )
@@ -126,8 +131,8 @@ class CacheOptions:
     def chosen(self) -> SpeCache | None:
         """Return the SpeCache, None for the full cache. Raises UsageError for invalid options."""
         unused = {
-            "full": ("kv_bits", "kv_group", "kv_top_k", "kv_residual", "speculative_token"),
-            "low-bit": ("kv_top_k", "speculative_token"),
+            "full": ("bits", "group", "kv_top_k", "residual", "speculative"),
+            "low-bit": ("kv_top_k", "speculative"),
         }
         for name in unused.get(self.cache, ()):
             if getattr(self, name) != getattr(CacheOptions, name).default:
@@ -140,11 +145,5 @@ class CacheOptions:
             return None
         from ngramkit.decode.specache.options import SpeCache, cache_of
 
-        options = SpeCache(
-            bits=self.kv_bits,
-            group=self.kv_group,
-            top_k=self.kv_top_k,
-            residual=self.kv_residual,
-            speculative=self.speculative_token,
-        )
+        options = SpeCache(self.bits, self.group, self.kv_top_k, self.residual, self.speculative)
         return cache_of(self.cache, options)

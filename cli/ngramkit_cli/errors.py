@@ -117,17 +117,6 @@ def in_flags(error: NgramkitError) -> tuple[str, str]:
     return message, with_flags(error.hint, error.option, flags)
 
 
-# Flag -> parameter of another name. SpeCache's top_k has no flag: --top-k is for sampling.
-OTHER_NAMES = {
-    "from": "origin",
-    "kv_bits": "bits",
-    "kv_group": "group",
-    "kv_residual": "residual",
-    "speculative_token": "speculative",
-    "time": "seconds",
-}
-
-
 @dataclass(frozen=True)
 class Flag:
     """An option's flags; a switch takes no value."""
@@ -147,8 +136,7 @@ def running_flags() -> dict[str, Flag]:
             if flag.startswith("--"):
                 name = flag.removeprefix("--").replace("-", "_")
                 flags[name] = Flag(flag, off, bool(getattr(entry, "is_flag", False)))
-                if name in OTHER_NAMES:
-                    flags.setdefault(OTHER_NAMES[name], flags[name])
+                flags.setdefault(entry.name or name, flags[name])
                 if getattr(entry, "multiple", False):
                     flags.setdefault(f"{name}s", flags[name])
     return flags

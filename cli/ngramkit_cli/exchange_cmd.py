@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,61 +25,48 @@ FORMATS = "llama.cpp|ik_llama.cpp|exllamav3|rest-idx|parquet|jsonl|datasets|tran
 ORIGINS = "llama.cpp|rest-idx"
 
 
-@takes_urls
-def export(
-    *,
-    source: str = artifact_argument("PATH|hf://USER/NAME", "The artifact."),
+@dataclass(frozen=True)
+class ExportOptions:
+    source: str = artifact_argument("PATH|hf://USER/NAME", "The artifact.")
     to: str = typer.Option(
         ..., metavar=FORMATS, help="The format.", autocompletion=lambda: FORMATS.split("|")
-    ),
-    out_path: Path | None = typer.Option(
+    )
+    out: Path | None = typer.Option(
         None,
-        "--out",
         metavar="PATH",
         help="File or folder to write. Default: next to the artifact, or artifacts/ if fetched.",
-    ),
+    )
     model: str | None = model_option(
         "Where to find the artifact's tokenizer, for formats with text; for exllamav3, the folder "
         "of the model that it loads. Default: the model that the artifact names.",
         "ID|PATH",
-    ),
+    )
     dynamic: bool = typer.Option(
         False, "--dynamic", help="llama.cpp: for -lcd, contexts of 1 to 4 tokens, not for -lcs."
-    ),
+    )
     min_count: int | None = typer.Option(
         None, min=1, help="llama.cpp: leave out n-grams that were seen less often. Default: 1."
-    ),
+    )
     max_ngrams: int | None = typer.Option(
         None, min=1, help="llama.cpp: only so many n-grams, the most frequent. Default: all."
-    ),
+    )
     gguf: str | None = typer.Option(
         None,
         metavar="FILE",
         help="llama.cpp: the model it will run; refuse where its tokenizer is not the artifact's.",
-    ),
-    u32: bool = typer.Option(False, "--u32", help="rest-idx: 32-bit ids, for a patched REST."),
-    memory: Any = MEMORY,
-    force: bool = FORCE,
-    out: Output,
-) -> None:
+    )
+    u32: bool = typer.Option(False, "--u32", help="rest-idx: 32-bit ids, for a patched REST.")
+    memory: Any = MEMORY
+    force: bool = FORCE
+
+
+@takes_urls
+def export(*, options: ExportOptions, out: Output) -> None:
     """Write an artifact in the format of another engine or data tool.
 
     Example: ngramkit export artifacts/python-stdlib-demo-datastore --to llama.cpp
     """
-    done = ngramkit.export(
-        source,
-        to,
-        out_path,
-        model=model,
-        dynamic=dynamic,
-        min_count=min_count,
-        max_ngrams=max_ngrams,
-        gguf=gguf,
-        u32=u32,
-        memory=memory,
-        force=force,
-        reporter=out.reporter,
-    )
+    done = ngramkit.export(**vars(options), reporter=out.reporter)
     out.show(f"{done.path}: {counts_text(done.counts)}")
     out.result(done.path, source=str(done.source), to=done.to, private=done.private, **done.counts)
 

@@ -20,8 +20,8 @@ from ngramkit_cli.main import app
 
 # Options of the command that are no words of DecodeOptions.
 OF_THE_TERMINAL = {
-    "prompt", "prompt_file", "color", "json", "debug", "help", "kv_bits", "kv_group", "kv_top_k",
-    "kv_residual", "speculative_token", "cache_dir", "cache_size", "verbose", "quiet",
+    "prompt", "prompt_file", "color", "json", "debug", "help", "bits", "group", "kv_top_k",
+    "residual", "speculative", "cache_dir", "cache_size", "verbose", "quiet",
 }  # fmt: skip
 RENAMED = {"datastore": "datastores", "reference": "references", "no_store": "store"}
 
