@@ -35,11 +35,11 @@ from ngramkit.basics.machine import Lock, processor
 LOG = logging.getLogger("ngramkit")
 PACKING_CACHE = TextCache("packing", 1024)  # one text per shape
 PACKED, PLAIN = "packed\n", "plain\n"
-# Decisions that could not be cached: a reloaded model computes the same in this process.
+# Decisions that are not cached: a reloaded model computes the same in this process.
 PACKING_DECISIONS: dict[str, str] = {}
 TIMED_ROWS = (1, 16)  # rows of a pass without and with drafts
 TIMED_BYTES = 1 << 25  # bytes of weights to time per shape; exceeds most CPU caches
-MIN_ROUNDS, MAX_ROUNDS, MAX_SECONDS = 9, 45, 1.0  # of timing a shape
+MAX_ROUNDS, MAX_SECONDS = 25, 1.0  # of timing a shape
 MAX_FREED = 1 << 26  # bytes of freed weights before their memory is returned to the system
 MAX_RATIO_TO_PACK = 0.98  # packed time / plain time, over TIMED_ROWS, that is worth packing
 HASHED_ROWS = 4096  # rows of a shared weight per step of its fingerprint
@@ -342,8 +342,9 @@ def _is_faster_packed(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> b
             partial(packed_product, packed=pack_weight(each.weight), bias=each.bias)
             for each in timed
         ]
-        known = PACKED if saves_time(timed, packed) else PLAIN
-        if not PACKING_CACHE.put(key, known):
+        is_faster, is_certain = saves_time(timed, packed)
+        known = PACKED if is_faster else PLAIN
+        if not (is_certain and PACKING_CACHE.put(key, known)):
             PACKING_DECISIONS[key] = known
     return known == PACKED
 
@@ -351,10 +352,10 @@ def _is_faster_packed(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> b
 Layers = Sequence[Callable[[torch.Tensor], Any]]
 
 
-def saves_time(plain: Layers, packed: Layers) -> bool:
+def saves_time(plain: Layers, packed: Layers) -> tuple[bool, bool]:
     """Return whether packed layers take at most MAX_RATIO_TO_PACK of the time in most rounds.
 
-    Rounds end when a sign test is certain to 95 %, at the latest after MAX_SECONDS.
+    Also return whether that is certain: by a sign test, or because neither is faster in MAX_ROUNDS.
     """
     inputs = [inputs_for(plain[0], rows) for rows in TIMED_ROWS]  # type: ignore[arg-type]
     layers = {PACKED: packed, PLAIN: plain}
@@ -364,10 +365,10 @@ def saves_time(plain: Layers, packed: Layers) -> bool:
         for kind in (PACKED, PLAIN) if rounds % 2 else (PLAIN, PACKED):
             seconds[kind] = sum(seconds_of(layers[kind], each) for each in inputs)
         faster += seconds[PACKED] <= MAX_RATIO_TO_PACK * seconds[PLAIN]
-        is_certain = rounds >= MIN_ROUNDS and abs(2 * faster - rounds) > 2 * sqrt(rounds)
+        is_certain = abs(2 * faster - rounds) > 2 * sqrt(rounds) or rounds == MAX_ROUNDS
         if is_certain or time.perf_counter() - began > MAX_SECONDS:
             break
-    return 2 * faster > rounds
+    return 2 * faster > rounds, is_certain
 
 
 def seconds_of(layers: Layers, inputs: torch.Tensor) -> float:
