@@ -7,8 +7,6 @@ sum of shares of nodes with accepted parents, and how many were accepted, fading
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -122,14 +120,14 @@ def expected_tokens(
 
 
 @part
-def _share_of_parent(parents: Any, scores: Any, node: int) -> Any:
+def _share_of_parent(parents, scores, node):
     """Return a node's share of its parent's score, float64 in [0, 1]."""
     whole = 1.0 if parents[node] < 0 else np.float64(scores[parents[node]])
     return min(np.float64(scores[node]) / whole, 1.0) if whole > 0 else 0.0
 
 
 @part
-def _share_class(share: Any) -> Any:
+def _share_class(share):
     if share > COPIED_SHARE:
         return 0
     level = 1
@@ -140,7 +138,7 @@ def _share_class(share: Any) -> Any:
 
 
 @part
-def _run_class(run: Any) -> Any:
+def _run_class(run):
     kind, most = 0, 0
     while kind < RUN_CLASSES - 1 and run > most:
         kind += 1

@@ -240,7 +240,7 @@ def first_match_in_corpus(
 
 
 @part
-def _first_occurrence(shard: Array, low: int, high: int, match: Array) -> int:
+def _first_occurrence(shard, low, high, match):
     """Return the first position of an interval; few frequent matches are far into the text."""
     if high - low > MAX_SCANNED:
         for position in range(min(MAX_SCANNED, shard[SHARD_SIZE])):

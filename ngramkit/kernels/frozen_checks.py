@@ -54,7 +54,7 @@ def first_bad_leader(
 
 
 @part
-def _check_leader(row: int, vocabulary: int, leaders: Array) -> int:
+def _check_leader(row, vocabulary, leaders):
     for column in range(leaders.shape[1]):
         if leaders[row, column] >= vocabulary:
             return FOREIGN
@@ -64,7 +64,7 @@ def _check_leader(row: int, vocabulary: int, leaders: Array) -> int:
 
 
 @part
-def _check_counts(first: int, last: int, counted: int, follower_counts: Array) -> int:
+def _check_counts(first, last, counted, follower_counts):
     left = counted
     for i in range(first, last):
         count = int(follower_counts[i])
@@ -77,15 +77,7 @@ def _check_counts(first: int, last: int, counted: int, follower_counts: Array) -
 
 
 @part
-def _check_followers(
-    first: int,
-    last: int,
-    vocabulary: int,
-    followers: Array,
-    follower_counts: Array,
-    places: Array,
-    factor: int,
-) -> int:
+def _check_followers(first, last, vocabulary, followers, follower_counts, places, factor):
     mask = len(places) - 1
     for i in range(first, last):
         mixed = np.uint64(0)
@@ -111,15 +103,15 @@ def _check_followers(
 
 
 @part
-def _row_above(rows: Array, row: int, other: int) -> bool:
+def _row_above(rows, row, other):
     for column in range(rows.shape[1]):
         if rows[row, column] != rows[other, column]:
-            return bool(rows[row, column] > rows[other, column])
+            return rows[row, column] > rows[other, column]
     return False
 
 
 @part
-def _same_row(rows: Array, row: int, other: int) -> bool:
+def _same_row(rows, row, other):
     for column in range(rows.shape[1]):  # noqa: SIM110 -- numba does not compile all()
         if rows[row, column] != rows[other, column]:
             return False

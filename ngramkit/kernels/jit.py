@@ -4,6 +4,8 @@
     part                 a function that only kernels call
     allocating_entry, allocating_part    the same for functions that create arrays
 
+Parts are not annotated: numba types them from their callers.
+
 `kernels.compiler` compiles 3.5 times as fast as numba's `njit(cache=True)`, which untested versions
 of numba use.
 """

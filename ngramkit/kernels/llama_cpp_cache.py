@@ -32,7 +32,7 @@ def measure_records(words: Array) -> tuple[int, int, int]:
 
 
 @part
-def key_length(key: Array) -> int:
+def key_length(key):
     """Return how many ids `key` (int32[KEY_IDS]) holds; 0 if an id follows an unused place."""
     length = 0
     while length < len(key) and key[length] >= 0:

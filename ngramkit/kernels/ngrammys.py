@@ -71,7 +71,7 @@ def most_frequent_rows(
 
 
 @part
-def _hash_tokens(tokens: Array, begin: int, width: int) -> int:
+def _hash_tokens(tokens, begin, width):
     value = np.uint64(14695981039346656037)
     for i in range(begin, min(begin + width, len(tokens))):
         value = (value ^ np.uint64(tokens[i])) * np.uint64(1099511628211)
@@ -79,7 +79,7 @@ def _hash_tokens(tokens: Array, begin: int, width: int) -> int:
 
 
 @part
-def _same_tokens(tokens: Array, left: int, right: int, width: int) -> bool:
+def _same_tokens(tokens, left, right, width):
     for offset in range(width):
         if left + offset >= len(tokens) or right + offset >= len(tokens):
             return left == right
@@ -128,7 +128,7 @@ def bigram_rows(
 
 
 @part
-def _rank_of(next_tokens: Array, before: int, token: int) -> int:
+def _rank_of(next_tokens, before, token):
     for rank in range(next_tokens.shape[1]):
         if next_tokens[before, rank] == token:
             return rank

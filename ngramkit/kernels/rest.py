@@ -43,7 +43,7 @@ def match_longest_then_shorter(
 
 
 @part
-def _count_occurrences(intervals: Array) -> int:
+def _count_occurrences(intervals):
     count = 0
     for s in range(len(intervals)):
         count += intervals[s, 1] - intervals[s, 0]
@@ -51,7 +51,7 @@ def _count_occurrences(intervals: Array) -> int:
 
 
 @allocating_part
-def _score_by_share(nodes: Array, total: int) -> tuple[Array, Array, Array, Array]:
+def _score_by_share(nodes, total):
     size = len(nodes)
     token_ids, parents = np.empty(size, np.int32), np.empty(size, np.int32)
     scores, source = np.empty(size, np.float32), np.zeros(size, np.uint8)

@@ -57,9 +57,7 @@ def draft_after_trusted_match(
 
 
 @allocating_part
-def _score_by_trust(
-    nodes: Array, total: int, match: int, record: Array, least: float
-) -> tuple[Array, Array, Array, Array]:
+def _score_by_trust(nodes, total, match, record, least):
     size = len(nodes)
     token_ids, parents = np.empty(size, np.int32), np.empty(size, np.int32)
     scores, shares = np.empty(size, np.float32), np.empty(size, np.float32)
@@ -83,13 +81,11 @@ def _score_by_trust(
 
 
 @part
-def trust_of_match(record: Array, length: int) -> float:
+def trust_of_match(record, length):
     """Return the probability that one more token agrees, l / (l + 3) at first."""
     at = min(length, RECORDED_LENGTHS - 1)
     guess = at / (at + 3.0)
-    probability: float = (record[at, HITS] + PRIOR_DRAFTS * guess) / (
-        record[at, PREDICTED] + PRIOR_DRAFTS
-    )
+    probability = (record[at, HITS] + PRIOR_DRAFTS * guess) / (record[at, PREDICTED] + PRIOR_DRAFTS)
     return min(probability, 1.0)
 
 
@@ -140,15 +136,7 @@ def keep_best_of_two_drafts(
 
 
 @allocating_part
-def _add_nodes_of(
-    tree: tuple[Array, Array, Array],
-    token_ids: Array,
-    parents: Array,
-    scores: Array,
-    child: Array,
-    sibling: Array,
-    size: int,
-) -> int:
+def _add_nodes_of(tree, token_ids, parents, scores, child, sibling, size):
     place = np.empty(len(tree[0]), np.int32)
     for i in range(len(place)):
         parent = place[tree[1][i]] if tree[1][i] >= 0 else len(child) - 1

@@ -16,7 +16,6 @@ import math
 
 import numpy as np
 
-from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_part, part
 from ngramkit.kernels.sorting import move_down_heap, move_up_heap
 from ngramkit.kernels.suffix.search import (
@@ -58,9 +57,7 @@ MAX_TOKENS_IN_TURN = 4  # next tokens of an interval that are searched one after
 
 
 @allocating_part
-def choose_most_frequent_nodes(
-    table: Array, root: Array, depth: int, budget: int, deepest: int, eos: int
-) -> tuple[Array, int]:
+def choose_most_frequent_nodes(table, root, depth, budget, deepest, eos):
     """Return nodes int64[n, 4] (token, parent, depth, count), n <= budget, and the root's count.
 
     `root` int64[shards, 2] is a match of `depth` tokens; `deepest` is below 32. No node follows
@@ -119,26 +116,13 @@ def choose_most_frequent_nodes(
 
 
 @part
-def _key_by_count_then_depth(count: int, depth: int) -> int:
+def _key_by_count_then_depth(count, depth):
     """Return a key that is lower for a larger count, then for a lower depth."""
     return depth - count * MAX_DEPTHS
 
 
 @part
-def _offer_children(
-    table: Array,
-    depth: int,
-    slot: int,
-    rank: int,
-    bound: int,
-    ready: Array,
-    size: int,
-    nodes: Array,
-    spans: Array,
-    tokens: Array,
-    work: Array,
-    few: Array,
-) -> tuple[int, int]:
+def _offer_children(table, depth, slot, rank, bound, ready, size, nodes, spans, tokens, work, few):
     """Offer children of at most `bound` suffixes; return the list's size and the bound left."""
     budget, lanes = len(ready), nodes[slot, LANES]
     span = spans[slot, :lanes]
@@ -192,7 +176,7 @@ def _offer_children(
 
 
 @part
-def _choose_sample_spacing(width: int, lanes: int, target: int) -> tuple[int, int, bool]:
+def _choose_sample_spacing(width, lanes, target):
     """Return the spacing, the smallest child surely found, and if MAX_GRID_POINTS limits it."""
     spacing = max(target // (2 * min(lanes, MAX_LANES_ALONE)), 1)
     if width <= MAX_READ_SUFFIXES:
@@ -203,17 +187,7 @@ def _choose_sample_spacing(width: int, lanes: int, target: int) -> tuple[int, in
 
 
 @part
-def _offer_only_child(
-    table: Array,
-    depth: int,
-    slot: int,
-    rank: int,
-    ready: Array,
-    size: int,
-    nodes: Array,
-    spans: Array,
-    work: Array,
-) -> int:
+def _offer_only_child(table, depth, slot, rank, ready, size, nodes, spans, work):
     shard, low = table[spans[slot, 0, 0]], spans[slot, 0, 1]
     token = token_at(shard, position_at(shard, low) + depth)
     if token >= table[0, VOCABULARY]:
@@ -223,18 +197,7 @@ def _offer_only_child(
 
 
 @part
-def _offer_child(
-    ready: Array,
-    size: int,
-    token: int,
-    rank: int,
-    parent: int,
-    used: int,
-    count: int,
-    nodes: Array,
-    spans: Array,
-    work: Array,
-) -> int:
+def _offer_child(ready, size, token, rank, parent, used, count, nodes, spans, work):
     """Offer a child, in `used` lanes of the parent's span; return the list's size."""
     level = nodes[parent, DEPTH] + 1
     i = _insert_if_among_best(ready, size, level, count, (rank + 1) << 32 | token)
@@ -255,12 +218,12 @@ def _offer_child(
 
 
 @part
-def _is_among_best(ready: Array, size: int, key: int) -> bool:
-    return bool(size < len(ready) or key <= ready[size - 1, KEY])
+def _is_among_best(ready, size, key):
+    return size < len(ready) or key <= ready[size - 1, KEY]
 
 
 @part
-def _insert_waiting(waiting: Array, waits: int, key: int, rank: int, bound: int) -> int:
+def _insert_waiting(waiting, waits, key, rank, bound):
     """Insert a node with children of at most `bound` suffixes left to find; best last."""
     i = waits
     while i > 0 and waiting[i - 1, KEY] < key:
@@ -271,7 +234,7 @@ def _insert_waiting(waiting: Array, waits: int, key: int, rank: int, bound: int)
 
 
 @part
-def _insert_if_among_best(ready: Array, size: int, depth: int, count: int, order: int) -> int:
+def _insert_if_among_best(ready, size, depth, count, order):
     """Insert a candidate; return its index in `ready`, or -1 if it is not among the best."""
     key = _key_by_count_then_depth(count, depth)
     i, slot = size, size
@@ -288,20 +251,18 @@ def _insert_if_among_best(ready: Array, size: int, depth: int, count: int, order
 
 
 @part
-def _move_row(rows: Array, source: int, target: int) -> None:
+def _move_row(rows, source, target):
     for column in range(3):
         rows[target, column] = rows[source, column]
 
 
 @part
-def _ranks_before(key: int, order: int, other_key: int, other_order: int) -> bool:
+def _ranks_before(key, order, other_key, other_order):
     return key < other_key or (key == other_key and order < other_order)
 
 
 @part
-def _read_sample(
-    table: Array, span: Array, depth: int, spacing: int, tokens: Array, work: Array
-) -> None:
+def _read_sample(table, span, depth, spacing, tokens, work):
     """Read every `spacing`-th token at `depth` of the concatenated intervals."""
     point = skipped = 0
     for i in range(len(span)):
@@ -327,9 +288,7 @@ def _read_sample(
 
 
 @part
-def _end_of_run(
-    shard: Array, zero: int, depth: int, spacing: int, token: int, point: int, last: int
-) -> int:
+def _end_of_run(shard, zero, depth, spacing, token, point, last):
     step = 1
     while point < last:
         ahead = min(point + step, last) - 1
@@ -348,7 +307,7 @@ def _end_of_run(
 
 
 @part
-def _begin_merge(tokens: Array, work: Array, lanes: int) -> int:
+def _begin_merge(tokens, work, lanes):
     heap = work[HEAP]
     size = 0
     for i in range(lanes):
@@ -361,7 +320,7 @@ def _begin_merge(tokens: Array, work: Array, lanes: int) -> int:
 
 
 @part
-def _step_over_token(tokens: Array, work: Array, size: int, token: int) -> tuple[int, int, int]:
+def _step_over_token(tokens, work, size, token):
     """Step over the points of the lowest token; return heap size, points and lanes."""
     heap = work[HEAP]
     points = met = 0
@@ -383,13 +342,13 @@ def _step_over_token(tokens: Array, work: Array, size: int, token: int) -> tuple
 
 
 @part
-def _clear_points(work: Array, met: int) -> None:
+def _clear_points(work, met):
     for k in range(met):
         work[POINTS, work[MET, k]] = 0
 
 
 @part
-def _max_count_of_points(points: int, spacing: int, lanes: int) -> int:
+def _max_count_of_points(points, spacing, lanes):
     """Return the most suffixes that a token with so many grid points can have.
 
     For more than MAX_LANES_ALONE lanes the bound is statistical: three deviations.
@@ -401,7 +360,7 @@ def _max_count_of_points(points: int, spacing: int, lanes: int) -> int:
 
 
 @part
-def _min_points_of_likeliest(tokens: Array, work: Array, lanes: int, wanted: int) -> int:
+def _min_points_of_likeliest(tokens, work, lanes, wanted):
     """Return the least grid points of the `wanted` tokens with the most points."""
     tally = tokens[len(tokens) - TALLY_CLASSES :]
     tally[:] = 0
@@ -418,7 +377,7 @@ def _min_points_of_likeliest(tokens: Array, work: Array, lanes: int, wanted: int
 
 
 @part
-def _child_from_read_tokens(span: Array, work: Array, met: int) -> tuple[int, int]:
+def _child_from_read_tokens(span, work, met):
     count = 0
     for k in range(met):
         i = work[MET, k]
@@ -429,9 +388,7 @@ def _child_from_read_tokens(span: Array, work: Array, met: int) -> tuple[int, in
 
 
 @part
-def _child_from_sample(
-    table: Array, span: Array, depth: int, token: int, spacing: int, least: int, work: Array
-) -> tuple[int, int]:
+def _child_from_sample(table, span, depth, token, spacing, least, work):
     """File the child of `token`; return its lanes and count, or (0, 0) if too few."""
     lanes = len(span)
     for i in range(lanes):
@@ -467,7 +424,7 @@ def _child_from_sample(
 
 
 @part
-def _first_halves_are_one_token(table: Array, span: Array, depth: int) -> bool:
+def _first_halves_are_one_token(table, span, depth):
     """Return whether each interval's first half has one next token."""
     for i in range(len(span)):
         shard, low, high = table[span[i, 0]], span[i, 1], span[i, 2]
@@ -478,9 +435,7 @@ def _first_halves_are_one_token(table: Array, span: Array, depth: int) -> bool:
 
 
 @part
-def _find_few_tokens(
-    table: Array, span: Array, depth: int, few: Array, tokens: Array, point: Array
-) -> int:
+def _find_few_tokens(table, span, depth, few, tokens, point):
     """Find an interval's next tokens, ascending; return their number.
 
     It is -1 if there are more than MAX_TOKENS_IN_TURN.
@@ -509,7 +464,7 @@ def _find_few_tokens(
 
 
 @part
-def _child_of_few(few: Array, child: int, work: Array, lanes: int) -> tuple[int, int]:
+def _child_of_few(few, child, work, lanes):
     used = count = 0
     for i in range(lanes):
         low, high = few[child, i, 0], few[child, i, 1]

@@ -50,7 +50,7 @@ def shard_table(shards: Sequence[tuple[Array, Array, Array]]) -> Array:
 
 
 @part
-def token_at(shard: Array, position: int) -> int:
+def token_at(shard, position):
     """Return the token at a text position of a shard."""
     if shard[TOKEN_BYTES] == 2:
         return load_u16(shard[TOKENS], position)
@@ -79,14 +79,14 @@ def match_before(shard, end, recent, most):
 
 
 @part
-def position_at(shard: Array, index: int) -> int:
+def position_at(shard, index):
     if shard[SUFFIX_BYTES] == 4:
         return load_i32(shard[SUFFIXES], index)
     return load_i64(shard[SUFFIXES], index)
 
 
 @part
-def lower_bound(shard: Array, low: int, high: int, depth: int, token: int) -> int:
+def lower_bound(shard, low, high, depth, token):
     """Return the first index of [low, high) whose token is at least `token`, or high."""
     while low < high:
         middle = (low + high) >> 1
@@ -98,7 +98,7 @@ def lower_bound(shard: Array, low: int, high: int, depth: int, token: int) -> in
 
 
 @part
-def narrow_interval(shard: Array, low: int, high: int, depth: int, token: int) -> tuple[int, int]:
+def narrow_interval(shard, low, high, depth, token):
     """Return the part of an interval whose next token is `token`; gallops to its near end."""
     if high - low <= MAX_READ_SUFFIXES:
         while low < high and token_at(shard, position_at(shard, low) + depth) < token:
@@ -118,7 +118,7 @@ def narrow_interval(shard: Array, low: int, high: int, depth: int, token: int) -
 
 
 @part
-def first_token_interval(shard: Array, token: int) -> tuple[int, int]:
+def first_token_interval(shard, token):
     """Return the interval of suffixes that begin with `token`."""
     if token < 0 or token >= shard[VOCABULARY]:
         return 0, 0
@@ -130,17 +130,17 @@ def first_token_interval(shard: Array, token: int) -> tuple[int, int]:
 
 
 @part
-def compare_suffix(shard: Array, position: int, pattern: Array, skipped: int) -> int:
+def compare_suffix(shard, position, pattern, skipped):
     """Return below, equal to or above 0 as a suffix compares to `pattern` as a prefix."""
     for i in range(skipped, len(pattern)):
-        difference: int = token_at(shard, position + i) - pattern[i]
+        difference = token_at(shard, position + i) - pattern[i]
         if difference != 0:
             return difference
     return 0
 
 
 @part
-def find_in_shard(shard: Array, pattern: Array) -> tuple[int, int]:
+def find_in_shard(shard, pattern):
     """Return the interval of suffixes that begin with `pattern`, int32[m >= 1]."""
     low, high = first_token_interval(shard, pattern[0])
     if len(pattern) == 1:
@@ -162,7 +162,7 @@ find_from_python = entry(find_in_shard.py_func)  # for Python
 
 
 @part
-def end_of_match(shard: Array, pattern: Array, low: int, above: int) -> int:
+def end_of_match(shard, pattern, low, above):
     step = 1
     begin = low
     while begin < above and compare_suffix(shard, position_at(shard, begin), pattern, 1) == 0:
@@ -180,7 +180,7 @@ def end_of_match(shard: Array, pattern: Array, low: int, above: int) -> int:
 
 
 @part
-def lower_bounds(table: Array, lanes: Array, count: int, depth: int, token: int) -> None:
+def lower_bounds(table, lanes, count, depth, token):
     if count <= MAX_SHARDS_IN_TURN:
         for i in range(count):
             shard, low, high = table[lanes[SHARD, i]], lanes[LOW, i], lanes[HIGH, i]
@@ -196,7 +196,7 @@ def lower_bounds(table: Array, lanes: Array, count: int, depth: int, token: int)
 
 
 @part
-def _read_middles(table: Array, lanes: Array, count: int, depth: int) -> int:
+def _read_middles(table, lanes, count, depth):
     """Read the token in the middle of each lane; return the number of unfinished lanes."""
     searched = 0
     for i in range(count):
@@ -211,9 +211,7 @@ def _read_middles(table: Array, lanes: Array, count: int, depth: int) -> int:
 
 
 @part
-def find_in_some_shards(
-    table: Array, pattern: Array, intervals: Array, lanes: Array, count: int
-) -> int:
+def find_in_some_shards(table, pattern, intervals, lanes, count):
     """Set intervals of `pattern` in the lanes' shards; return the number of suffixes."""
     if count <= MAX_SHARDS_IN_TURN or len(pattern) == 1:
         total = 0
@@ -242,9 +240,7 @@ def find_in_some_shards(
 
 
 @part
-def _bisect_first_matches(
-    table: Array, pattern: Array, intervals: Array, lanes: Array, count: int
-) -> None:
+def _bisect_first_matches(table, pattern, intervals, lanes, count):
     while _read_middles(table, lanes, count, 1):
         for i in range(count):
             low, high = lanes[LOW, i], lanes[HIGH, i]
@@ -257,7 +253,7 @@ def _bisect_first_matches(
 
 
 @allocating_part
-def find_in_all_shards(table: Array, pattern: Array, intervals: Array) -> int:
+def find_in_all_shards(table, pattern, intervals):
     shards = len(table)
     lanes = np.empty((ROWS, shards), np.int64)
     for s in range(shards):
@@ -266,7 +262,7 @@ def find_in_all_shards(table: Array, pattern: Array, intervals: Array) -> int:
 
 
 @allocating_part
-def longest_match(table: Array, context: Array, longest: int, intervals: Array) -> int:
+def longest_match(table, context, longest, intervals):
     """Return the length of the longest suffix of `context` in any shard, up to `longest`.
 
     Sets its intervals int64[shards, 2]. The length is bisected, in strides because few matches are

@@ -161,9 +161,7 @@ def _count_earlier(
 
 
 @part
-def _preceding_suffixes(
-    tokens: Array, suffix_array: Array, ranks: Array, token: int, rank: int
-) -> int:
+def _preceding_suffixes(tokens, suffix_array, ranks, token, rank):
     """Return how many suffixes precede `token` followed by a suffix of rank `rank`.
 
     In repetitive text, a neighbour mostly answers at once.
