@@ -2,7 +2,7 @@
 
 numba tries all overloads at every call, looks for new extensions at every access to an array,
 parses a module for the size of every variable, and finds where variables live after each pass. It
-copies arrays, pairs and ranges to the stack to read a field, and divides to count a loop's rounds.
+copies arrays and ranges to the stack to read a field, and divides to count a loop's rounds.
 Its extensions, such as awkward's, import for half a second.
 """
 
@@ -130,14 +130,6 @@ def _field(builder: Any, struct: Any, at: int) -> Any:
     return builder.extract_value(struct, at)
 
 
-def _first(context: Any, builder: Any, pair: Any, kind: Any) -> Any:
-    return _field(builder, pair, 0)
-
-
-def _second(context: Any, builder: Any, pair: Any, kind: Any) -> Any:
-    return _field(builder, pair, 1)
-
-
 class _ArrayValue:
     """The fields of an array's value."""
 
@@ -170,8 +162,6 @@ SHORTCUTS: list[tuple[Any, str, Any]] = [
     (PostProcessor, "run", _post_process),
     (numba_ir.Inst, "_rec_list_vars", _variables_in),
     (BaseContext, "get_function", _get_function_at_once),
-    (BaseContext, "pair_first", _first),
-    (BaseContext, "pair_second", _second),
     (arrayobj, "make_array", _make_array_of_value),
     (ir.Type, "get_abi_size", functools.cache(ir.Type.get_abi_size)),
 ]
