@@ -148,27 +148,30 @@ def _print_result(artifact: Artifact, contents: str, out: Output, **counts: int)
     )
 
 
+@dataclass(frozen=True)
+class RecipeOptions:
+    push: bool = typer.Option(
+        False, "--push", help="Verify the artifact, then upload it to the recipe's destination."
+    )
+    allow_private: bool = typer.Option(
+        False, "--allow-private", help="With --push: upload private artifacts too."
+    )
+    check: bool = typer.Option(
+        False, "--check", help="Build nothing; exit with 1 if anything would be built."
+    )
+    out: str = typer.Option(str(ARTIFACTS), metavar="DIR|URL", help="The folder of the artifacts.")
+    workers: int | None = typer.Option(
+        None, min=1, help="Threads. Default: all cores. The bytes stay the same."
+    )
+
+
 @takes_urls
 def build(
     *,
     recipes: list[str] = typer.Argument(
         metavar="RECIPE ...", help="A file, or a name in artifacts/."
     ),
-    push: bool = typer.Option(
-        False, "--push", help="Verify the artifact, then upload it to the recipe's destination."
-    ),
-    allow_private: bool = typer.Option(
-        False, "--allow-private", help="With --push: upload private artifacts too."
-    ),
-    check: bool = typer.Option(
-        False, "--check", help="Build nothing; exit with 1 if anything would be built."
-    ),
-    out_dir: str = typer.Option(
-        str(ARTIFACTS), "--out", metavar="DIR|URL", help="The folder of the artifacts."
-    ),
-    workers: int | None = typer.Option(
-        None, min=1, help="Threads. Default: all cores. The bytes stay the same."
-    ),
+    options: RecipeOptions,
     where: ExecutorOptions,
     out: Output,
 ) -> None:
@@ -179,25 +182,21 @@ def build(
     from ngramkit.recipe_files import read_recipe
 
     opened = [read_recipe(name) for name in recipes]  # read all before building any
-    options: dict[str, Any] = {
-        "push": push,
-        "check": check,
-        "allow_private": allow_private,
-        "workers": workers,
-        **vars(where),
-    }
     rows: list[RecipeResult] = []
     try:
         for recipe in opened:
             try:
-                rows.append(ngramkit.build(recipe, out_dir, **options, reporter=out.reporter))
+                result = ngramkit.build(
+                    recipe, **vars(options), **vars(where), reporter=out.reporter
+                )
             except Exception as error:
                 error.add_note(f"The recipe is {recipe.name}.")
                 raise
-            out.show(f"{recipe.name}: {rows[-1].status} ({rows[-1].why})")
+            rows.append(result)
+            out.show(f"{recipe.name}: {result.status} ({result.why})")
     finally:
         _append_summary(rows)
-    out.result(out_dir, results=[row.to_dict() for row in rows])
+    out.result(options.out, results=[row.to_dict() for row in rows])
     if any(row.status == "would build" for row in rows):
         raise typer.Exit(1)
 
