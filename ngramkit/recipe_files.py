@@ -54,10 +54,10 @@ TOP: dict[str, type | tuple[type, ...]] = {
     "parameters": dict, "prune": dict, "dedup": str, "exclude": list,
 }  # fmt: skip
 MODEL = {"id": str, "revision": str, "fingerprint": str}
-CORPUS = {
+CORPUS: dict[str, type | tuple[type, ...]] = {
     "name": str, "revision": str, "split": str, "column": str, "language": str,
-    "weight": float, "join_turns": bool, "skip_bad": bool, "sample": float, "seed": int,
-    "limit": int, "licenses": list, "exclude": str, "private": bool,
+    "weight": (float, int), "join_turns": bool, "skip_bad": bool, "sample": (float, int),
+    "seed": int, "limit": int, "licenses": list, "exclude": str, "private": bool,
 }  # fmt: skip
 # These defaults must not depend on the machine; those of the commands may.
 PARAMETERS: dict[str, dict[str, Any]] = {
@@ -123,16 +123,19 @@ def read_recipe(source: str) -> Recipe:
     """
     path = _find_recipe(source)
     raw = read_plain(path, MAX_BYTES, error=InputError)
+    too_deep = InputError(
+        f"cannot read {path}: it nests too deeply", "Write each value on a separate line."
+    )
     if max(line.count(b".") for line in raw.split(b"\n")) > MAX_DOTS:
-        raise _too_deep(path)
+        raise too_deep
     try:
         body = tomllib.loads(raw.decode("utf-8-sig"))
     except RecursionError as error:
-        raise _too_deep(path) from error
+        raise too_deep from error
     except ValueError as error:  # neither TOML nor text, or numbers of thousands of digits
         raise InputError(f"cannot read {path} as TOML: {error}", "Correct that line.") from error
     if not nests_within(body, MAX_DEPTH):
-        raise _too_deep(path)
+        raise too_deep
     _check_table(path, "", body, TOP, required=("kind", "model"))
     kind = body["kind"]
     if kind not in PARAMETERS:
@@ -151,6 +154,9 @@ def read_recipe(source: str) -> Recipe:
             _check_table(path, "corpus.", table, {})
         else:
             _check_table(path, "corpus.", table, CORPUS, required=("name",))
+    for name in body.get("exclude", []):
+        if not is_evaluation(Path(name)):
+            raise InputError(f"{path}: exclude must name .jsonl files, got {name!r:.80}")
     return Recipe(
         name=path.stem,
         folder=path.parent,
@@ -164,21 +170,8 @@ def read_recipe(source: str) -> Recipe:
         destination=_destination(path, body),
         prune=_bytes_of_prune(path, kind, body),
         dedup=body.get("dedup"),
-        exclude=_evaluation_sets(path, body.get("exclude", [])),
+        exclude=tuple(body.get("exclude", [])),
     )
-
-
-def _too_deep(path: Path) -> InputError:
-    return InputError(
-        f"cannot read {path}: it nests too deeply", "Write each value on a separate line."
-    )
-
-
-def _evaluation_sets(path: Path, names: list[str]) -> tuple[str, ...]:
-    for name in names:
-        if not is_evaluation(Path(name)):
-            raise InputError(f"{path}: exclude must name .jsonl files, got {name!r:.80}")
-    return tuple(names)
 
 
 def _destination(path: Path, body: Mapping[str, Any]) -> str | None:
@@ -229,7 +222,6 @@ def _check_table(
             hint = f"Did you mean {where}{near[0]}?" if near else f"Choose one of: {known}."
             raise InputError(f"unknown key {where}{key} in {path}", hint)
         wanted = allowed[key]
-        number = wanted is float and type(value) is int
         kinds = wanted if isinstance(wanted, tuple) else (wanted,)
         if type(value) is int and abs(value) > MAX_NUMBER:
             raise InputError(f"{path}: {where}{key} must be a smaller number")
@@ -239,7 +231,7 @@ def _check_table(
                     raise InputError(f"{path}: {where}{key} must be strings, got {name!r:.80}")
         if value == "":
             raise InputError(f"{path}: {where}{key} must not be empty", "Leave it out.")
-        if type(value) not in kinds and not number:
+        if type(value) not in kinds:
             raise InputError(
                 f"{path}: {where}{key} must be {_type_name(kinds[0])}, got {value!r:.80}"
             )
