@@ -74,13 +74,6 @@ class PassCosts:
             (size for size in self._times_of_context_class(length).passes if size < rows), default=0
         )
 
-    def above(self, rows: int, length: int) -> int:
-        """Return the next larger size that was timed, `rows` if none was."""
-        return min(
-            (size for size in self._times_of_context_class(length).passes if size > rows),
-            default=rows,
-        )
-
     def trial(
         self,
         length: int,
@@ -113,7 +106,10 @@ class PassCosts:
                 continue
             gain = rate * max(float(costs[rows] - costs[self.below(rows, length)]), 0.0) - lost
             if age < 0:  # a size that never ran may cost what the next larger one does
-                dearest = min(self.above(rows, length), len(costs) - 1)
+                larger = (
+                    size for size in self._times_of_context_class(length).passes if size > rows
+                )
+                dearest = min(min(larger, default=rows), len(costs) - 1)
                 lost += rate * max(float(costs[dearest] - costs[rows]), 0.0)
             if gain > most and lost < credit:
                 most, found = gain, nodes

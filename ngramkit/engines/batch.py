@@ -254,16 +254,12 @@ class BatchDrafter:
             [fact.tenant for fact in facts],
             [fact.holder for fact in facts],
         )
-        prompts = [
-            _prompt_length(session, row, fact, self._skipped)
-            for session, row, fact in zip(sessions, contexts, facts, strict=True)
-        ]
-        # An agent's next turn begins in an existing session. Each skipped pass wrote a token.
-        begun = {
-            session: prompt
-            for session, prompt in zip(sessions, prompts, strict=True)
-            if session.kept < max(session.size, prompt - self._skipped, 1)
-        }
+        for session, row, fact in zip(sessions, contexts, facts, strict=True):
+            session.prompt = _prompt_length(session, row, fact, self._skipped)
+            # Each skipped pass wrote a token.
+            known = max(session.size, session.prompt - self._skipped, 1)
+            session.begins = session.kept < known
+        begun = [session for session in sessions if session.begins]
         if self.history is not None:
             if self.history.take_in():
                 self.source.refresh()
@@ -273,11 +269,9 @@ class BatchDrafter:
         written = self._new_tokens_of(sessions, contexts)
         lag = len(wanted) // ROWS_PER_VERSION
         jobs = [
-            self._learn_and_plan_draft(
-                session, len(row), new, sizes[i], lag, prompt, fact, begins=session in begun
-            )
-            for session, row, new, i, prompt, fact in zip(
-                sessions, contexts, written, wanted, prompts, facts, strict=True
+            self._learn_and_plan_draft(session, len(row), new, sizes[i], lag, fact)
+            for session, row, new, i, fact in zip(
+                sessions, contexts, written, wanted, facts, strict=True
             )
         ]
         self._drafting = sum(job.size > 0 for job in jobs)
@@ -325,25 +319,21 @@ class BatchDrafter:
         written: TokenArray,
         size: int,
         lag: int,
-        prompt: int,
         asked: Asked,
-        *,
-        begins: bool,
     ) -> Job:
         """Let a row's request learn its new tokens, and return its next job.
 
-        The row has `total` tokens. Past requests may be `lag` to 2 `lag` versions old. `begins`: a
-        request with this prompt.
+        The row has `total` tokens. Past requests may be `lag` to 2 `lag` versions old.
         """
         workspace = self._workspaces[0]
         given: Given = asked.references if len(asked.references) else NO_REFERENCES
-        refers = given is not session.references or (begins and len(given) > 0)
-        answer = min(prompt, total) if refers else total
+        refers = given is not session.references or (session.begins and len(given) > 0)
+        answer = min(session.prompt, total) if refers else total
         written = self._open_or_follow(session, written, answer)
-        if begins or refers:
+        if session.begins or refers:
             session.pause = Pause(self.budget.account.credit)
-        if begins:
-            written = session.request.begin(workspace, prompt, written)
+        if session.begins:
+            written = session.request.begin(workspace, session.prompt, written)
         if refers:
             written = _refer_before_answer(session.request, workspace, given, answer, written)
             session.references = given

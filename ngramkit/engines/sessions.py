@@ -25,12 +25,15 @@ class Session:
     holder: Any  # of its row, see `Sessions.find`; None: not known
     request: Any = None  # None until it is begun
     size: int = 0  # tokens of its row in its last step; 0: that step failed
-    kept: int = 0  # tokens of these that its row begins with in this step; 0: it is new
     draft: DraftTree | None = None  # proposed last
-    outcome: tuple[DraftTree, int] | None = None  # the draft before, its accepted tokens
     pause: Pause = field(default_factory=Pause)
-    drafting: bool = False  # in this step; else it pauses
     references: Given = NO_REFERENCES  # of its request
+    # In this step:
+    kept: int = 0  # tokens of these that its row begins with; 0: it is new
+    prompt: int = 0  # tokens that the model did not write
+    begins: bool = False  # a request begins
+    drafting: bool = False  # else it pauses
+    outcome: tuple[DraftTree, int] | None = None  # the draft before, its accepted tokens
 
 
 class Sessions:

@@ -93,21 +93,16 @@ class Proposer:
         count = len(sampled_token_ids)
         if not self.enabled:
             return [[] for _ in range(count)]
-        written = [len(tokens) for tokens in sampled_token_ids]
-        ends = num_tokens_no_spec[:count].tolist()
-        sizes = [end if new else 0 for end, new in zip(ends, written, strict=True)]
-        lengths = [
-            max(min(self._length, self._longest - size - 1), 0) if size else 0 for size in sizes
-        ]
-        rows = [token_ids_cpu[i, :size] for i, size in enumerate(sizes)]
-        asked = [Asked(size - new) for size, new in zip(sizes, written, strict=True)]
-        states = list(self._states.items()) if len(self._states) == count else []
-        for i, (name, state) in enumerate(states):
-            if forbids_drafts(_extra_args(state)):
-                lengths[i] = 0
+        states = list(self._states.items()) if len(self._states) == count else [("", None)] * count
+        rows, lengths, asked = [], [], []
+        for i, ((name, state), sampled) in enumerate(zip(states, sampled_token_ids, strict=True)):
+            size = int(num_tokens_no_spec[i]) if len(sampled) else 0
+            rows.append(token_ids_cpu[i, :size])
+            drafts = size > 0 and not forbids_drafts(_extra_args(state))
+            lengths.append(max(min(self._length, self._longest - size - 1), 0) if drafts else 0)
             # Without a holder: vLLM reports neither discarded tokens nor a streamed prompt.
-            tenant, texts = self._tenant(state) or "", self._texts.get(name)
-            asked[i] = Asked(asked[i].prompt, tenant, texts, name=name)
+            tenant = "" if state is None else self._tenant(state) or ""
+            asked.append(Asked(size - len(sampled), tenant, self._texts.get(name), name=name))
         chains = self._batch.chain_batch(rows, lengths, asked=asked)
         return [chain.token_ids.tolist() for chain in chains]
 
@@ -141,7 +136,7 @@ class Proposer:
 
 
 def _extra_args(state: Any) -> Mapping[str, Any]:
-    return getattr(state.sampling_params, "extra_args", None) or {}
+    return getattr(getattr(state, "sampling_params", None), "extra_args", None) or {}
 
 
 def show_requests_to_proposers(*, tenants: bool, grows: bool) -> None:

@@ -24,7 +24,8 @@ def open_batch(vllm_config: Any, config: DraftConfig, device: str, *, counts: bo
     tokenizer = tokenizer_of(model) if config.named else None
     size = model_size(served_config(model))
     ranks = int(getattr(parallel, "world_size", 1))
-    if getattr(parallel, "data_parallel_index", 0):
+    later = bool(getattr(parallel, "data_parallel_index", 0))
+    if later:
         config = config_of_later_replica(config, ranks=ranks, logs=counts)
     if config.clock and ranks > 1:
         raise UsageError(
@@ -40,18 +41,13 @@ def open_batch(vllm_config: Any, config: DraftConfig, device: str, *, counts: bo
         clock=time.perf_counter if learns else None,
         counters=EngineCounters() if counts else None,
         tokenizer=engine_record(tokenizer, vocabulary),
-        writes=writes_history(parallel),
+        writes=is_first_rank_of_stage(parallel) and not later,
     )
     batch.require_same_encoding(tokenizer)
     batch.decode = getattr(tokenizer, "decode", None)
     running = int(vllm_config.scheduler_config.max_num_seqs)
     batch.sessions.most = max(batch.sessions.most, 2 * running)  # with preempted ones
     return batch
-
-
-def writes_history(parallel: Any) -> bool:
-    """Return whether this rank writes the history: one of all ranks and data-parallel engines."""
-    return is_first_rank_of_stage(parallel) and getattr(parallel, "data_parallel_index", 0) == 0
 
 
 def is_first_rank_of_stage(parallel: Any) -> bool:
