@@ -29,7 +29,7 @@ from ngramkit.basics.errors import (
     reason,
 )
 from ngramkit.basics.progress import SILENT, Reporter
-from ngramkit.basics.terminal_text import visible
+from ngramkit.basics.terminal_text import counted, visible
 from ngramkit.basics.thread_counts import build_threads
 from ngramkit.basics.version import __version__
 from ngramkit.formats.resumable_writer import SCRATCH, ArtifactWriter
@@ -97,9 +97,32 @@ def open_executor(
     if executor == "local":
         yield Local(build_threads(workers))
         return
-    most = None if workers is None else build_threads(workers)
-    with connect_executor(ray_address, most, reporter) as cluster:
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError(
+            "cannot use executor=ray: it needs the package ray",
+            "Run: pip install 'ngramkit[ray]'",
+            option="executor",
+        ) from error
+    address = ray_address or os.environ.get("RAY_ADDRESS") or AUTO
+    if not ADDRESS.fullmatch(address):
+        raise UsageError(
+            f"ray_address must be auto or HOST:PORT, got {visible(address)!r}", option="ray_address"
+        )
+    ours = not ray.is_initialized()
+    if ours:
+        _connect_ray(ray, address)
+    else:
+        reporter.note(f"ray: already connected to {ray.get_runtime_context().gcs_address}")
+    try:
+        most = None if workers is None else build_threads(workers)
+        cluster = Cluster(ray, most, reporter)
+        reporter.note(f"ray: {counted(len(cluster.nodes()), 'node')}, {cluster.cores():,} cores")
         yield cluster
+    finally:
+        if ours:
+            ray.shutdown()
 
 
 def require_executor(executor: str, ray_address: str | None) -> None:
@@ -134,38 +157,6 @@ class Local:
             finally:
                 for future in running:
                     future.cancel()
-
-
-@contextmanager
-def connect_executor(
-    address: str | None, workers: int | None, reporter: Reporter
-) -> Iterator[Cluster]:
-    try:
-        import ray
-    except ImportError as error:
-        raise UsageError(
-            "cannot use executor=ray: it needs the package ray",
-            "Run: pip install 'ngramkit[ray]'",
-            option="executor",
-        ) from error
-    address = address or os.environ.get("RAY_ADDRESS") or AUTO
-    if not ADDRESS.fullmatch(address):
-        raise UsageError(
-            f"ray_address must be auto or HOST:PORT, got {visible(address)!r}", option="ray_address"
-        )
-    ours = not ray.is_initialized()
-    if ours:
-        _connect_ray(ray, address)
-    else:
-        reporter.note(f"ray: already connected to {ray.get_runtime_context().gcs_address}")
-    try:
-        cluster = Cluster(ray, workers, reporter)
-        nodes = len(cluster.nodes())
-        reporter.note(f"ray: {nodes:,} node{'s' * (nodes > 1)}, {cluster.cores():,} cores")
-        yield cluster
-    finally:
-        if ours:
-            ray.shutdown()
 
 
 def _connect_ray(ray: Any, address: str) -> None:

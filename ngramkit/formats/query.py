@@ -91,17 +91,13 @@ def frequent_phrases(
     if isinstance(artifact, FrozenTable):
         yield from _drop_rarer_than(most_frequent(artifact, top, followers), least)
     elif isinstance(artifact, Datastore):
-        shards, ends = artifact.shards, _ends_of(artifact)
+        shards = artifact.shards
         everything = [(0, len(shard.suffix_array)) for shard in shards]
         # Most of the frequent ones are single tokens.
-        found = top_continuations(shards, everything, 0, 4 * top, ends, longest)
+        found = top_continuations(shards, everything, 0, 4 * top, _ends_of(artifact), longest)
         phrases = [ids for ids, count in found if len(ids) > 1 and count >= least][:top]
-        for phrase in phrases:
-            spans = spans_of(shards, phrase)
-            best = top_continuations(shards, spans, len(phrase), followers, ends, longest)
-            yield from _drop_rarer_than(
-                [Occurrences(phrase, _total_occurrences(spans), best)], least
-            )
+        counts = (_count_in_datastore(artifact, each, followers, longest) for each in phrases)
+        yield from _drop_rarer_than(counts, least)
 
 
 def _drop_rarer_than(found: Iterable[Occurrences], least: int) -> Iterator[Occurrences]:
@@ -109,10 +105,6 @@ def _drop_rarer_than(found: Iterable[Occurrences], least: int) -> Iterator[Occur
         kept = [(ids, count) for ids, count in each.continuations if count >= least]
         if kept and each.matches >= least:
             yield replace(each, continuations=kept)
-
-
-def _total_occurrences(spans: Sequence[Span]) -> int:
-    return sum(high - low for low, high in spans)
 
 
 def _count_in_table(table: FrozenTable, leader: list[int], top: int) -> Occurrences:
@@ -126,10 +118,12 @@ def _count_in_table(table: FrozenTable, leader: list[int], top: int) -> Occurren
     return Occurrences(leader, int(table.leader_counts[row]), best)
 
 
-def _count_in_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Occurrences:
-    spans = spans_of(datastore.shards, phrase)
-    best = top_continuations(datastore.shards, spans, len(phrase), top, _ends_of(datastore))
-    return Occurrences(list(phrase), _total_occurrences(spans), best)
+def _count_in_datastore(
+    datastore: Datastore, phrase: Sequence[int], top: int, longest: int = MAX_QUERY_TOKENS
+) -> Occurrences:
+    shards, spans = datastore.shards, spans_of(datastore.shards, phrase)
+    best = top_continuations(shards, spans, len(phrase), top, _ends_of(datastore), longest)
+    return Occurrences(list(phrase), sum(high - low for low, high in spans), best)
 
 
 def _ends_of(datastore: Datastore) -> frozenset[int]:
@@ -168,7 +162,7 @@ def top_continuations(
     Ties go to the shorter, then to the one whose beginning is more frequent, then to the lower id.
     """
     best: list[tuple[list[int], int]] = []
-    total = _total_occurrences(spans)
+    total = sum(high - low for low, high in spans)
     waiting = [_Waiting(-total, 1, False, 0, 0, [], spans)] if total else []
     while waiting and len(best) < top:
         first = heapq.heappop(waiting)
