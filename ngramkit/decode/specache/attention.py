@@ -80,9 +80,9 @@ def attend(
             "cannot decode: a request with a SpeCache in another thread uses the model",
             "Wait until it ends, or load the model once more.",
         )
-    plain = softcap is None and s_aux is None
-    if specache.reads_prompt and plain:
-        specache.take_weights(module)
+    index = int(module.layer_idx)  # type: ignore[arg-type]
+    specache.attended.add(index)
+    if specache.reads_prompt and softcap is None and s_aux is None:
         kwargs.pop("dropout", None)
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
@@ -90,11 +90,10 @@ def attend(
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     call = _Call(scaling, softcap, s_aux)
     if specache.reads_prompt:
-        specache.take_weights(module)
         return call.in_pieces(query, key, value, attention_mask), None
     weights = call.weights(query, key, attention_mask)
     out = _weighted_values(weights, value)
-    specache.take_weights(module, weights, lambda exact: call.weights(query, exact, attention_mask))
+    specache.take_weights(index, weights, lambda exact: call.weights(query, exact, attention_mask))
     return out, None
 
 

@@ -57,7 +57,7 @@ class SpeCacheRun(Cache):
             for bits, top_k in options.of_layers(layers)
         ]
         super().__init__(layers=list(self.low_layers))
-        self._attended: set[int] = set()
+        self.attended: set[int] = set()  # layers that attended through this cache
         self.reads_prompt = True  # the current pass is the first, in full precision
         self.keeps = 1  # rows of the current pass that will stay
         self.hits = Hits.of(layers)
@@ -70,24 +70,20 @@ class SpeCacheRun(Cache):
     def missing(self) -> int:
         """Layers that did not use this cache and its attention."""
         used = {i for i, layer in enumerate(self.low_layers) if layer.is_initialized}
-        return len(self.low_layers) - len(used & self._attended)
+        return len(self.low_layers) - len(used & self.attended)
 
     def take_weights(
         self,
-        module: Any,
-        weights: torch.Tensor | None = None,
-        weights_over: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        index: int,
+        weights: torch.Tensor,
+        weights_over: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
-        """Record a layer's attention `weights` [heads, group, rows, n]; None for a prompt.
+        """Select the pairs to fetch by a layer's attention `weights` [heads, group, rows, n].
 
         `weights_over` returns the same queries' weights over other keys.
         """
-        index = int(module.layer_idx)
-        self._attended.add(index)
         layer = self.low_layers[index]
-        if weights is None:
-            return
-        if self.options.measure and weights_over is not None and layer.fetched is not None:
+        if self.options.measure and layer.fetched is not None:
             if len(weights) != len(layer.fetched.positions):
                 raise InputError(
                     "cannot measure hits: this model caches compressed keys",
