@@ -126,10 +126,8 @@ def run_first_draft(task: str, scratch: Path) -> None:
 def draft_first(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
     from ngramkit.budget.auto import compile_kernels
 
-    needed: dict[str, Any] = {"tokenizer": tokenizer}
-    if needs_artifacts(name):
-        needed = tiny_sources(folder, tokenizer)
-    serve_request(load_drafter(name, **needed))
+    tiny = tiny_sources(folder, tokenizer) if needs_artifacts(name) else {"tokenizer": tokenizer}
+    serve_request(load_drafter(name, **tiny))
     compile_kernels()
 
 
