@@ -39,8 +39,7 @@ KNOWN = {
         # -P; see test_a_python_is_started_safely
         "ngramkit/basics/machine.py": ["subprocess.Popen"],
         # None: what is called as a process ends, in children of an engine's too
-        "ngramkit/engines/batch.py": ["multiprocessing.util.Finalize"],
-        "ngramkit/engines/growing_history.py": ["multiprocessing.util.Finalize"] * 2,  # the same
+        "ngramkit/engines/growing_history.py": ["multiprocessing.util.Finalize"] * 2,
         "ngramkit/engines/llama_cpp.py": ["multiprocessing.util.Finalize"],  # the same
         "ngramkit/engines/vllm_requests.py": ["multiprocessing.util.Finalize"],  # the same
     },

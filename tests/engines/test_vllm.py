@@ -399,6 +399,21 @@ def test_the_next_request_drafts_from_what_the_runner_told(monkeypatch, tmp_path
     assert sum(c == said[i + 1 : i + 2] for i, c in enumerate(chains)) >= 15
 
 
+def test_what_vllm_discards_or_names_again_is_not_drafted_from(configured, runner):
+    """It reports neither tokens that it discards nor another prompt of a streamed request."""
+    model, alone = runner(), Proposer(configured)
+    model.begin("a", [8, 9, 1, 2, 3])
+    model.step(a=[4, 5])
+    model.batch.lengths[0] -= 3
+    drafts = model.step(a=[1])["a"]
+    row = np.array([[8, 9, 1, 2, 1]], np.int32)
+    assert drafts == alone.propose([[1]], np.array([5], np.int32), row)[0]
+    model.end("a")
+    model.begin("a", [8, 9, 1, 2])
+    model.step(a=[1])
+    assert model.drafter.statistics.requests == 2
+
+
 @pytest.mark.parametrize("by", ["lora", "key"])
 def test_a_tenant_drafts_from_its_own_history(by, monkeypatch, tmp_path, runner):
     growing(monkeypatch, tmp_path, history_by=by)
