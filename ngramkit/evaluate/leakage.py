@@ -38,10 +38,6 @@ def leaked_share(answer: TokenArray, shards: Sequence[Array]) -> float:
     return held / len(begins)
 
 
-def _is_leaked(record: Record, shards: Sequence[Array]) -> bool:
-    return any(leaked_share(turn.answer, shards) > LEAKED_SHARE for turn in record.turns)
-
-
 @dataclass(frozen=True)
 class Leakage:
     """`leaked` of `of` records are in `places`, the sources of drafts."""
@@ -80,7 +76,10 @@ def without_leaks(
     held += requests
     places = ["a datastore's corpus"] * bool(datastores) + ["the history"] * bool(requests)
     shards = list(shard_table(held))
-    flags = [_is_leaked(record, shards) for record in records]
+    flags = [
+        any(leaked_share(turn.answer, shards) > LEAKED_SHARE for turn in record.turns)
+        for record in records
+    ]
     leakage = Leakage(len(records), sum(flags), drop, " or ".join(places))
     if leakage.note:
         done = "left out" if drop else "they flatter the figures; drop_leaked leaves them out"

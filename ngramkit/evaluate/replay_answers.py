@@ -51,7 +51,13 @@ def answers_or_evidence(
     """Read answers as `read_answers` does, or those of a folder of `record`."""
     if evidence is not None:
         refuse_options("evidence", **reading, template=None if template == "auto" else template)
-        recorded = open_recorded(evidence, answers or questions)
+        if (answers or questions) is not None:
+            raise UsageError(
+                "cannot use answers with evidence: it has its own",
+                "Leave out answers and questions.",
+                option="evidence",
+            )
+        recorded = RecordedEvidence.open(evidence)
         return ToReplay(recorded.folder.tokenizer, recorded.answers(), evidence=recorded)
     if answers is None:
         raise UsageError(
@@ -135,16 +141,6 @@ def refuse_options(source: str, **options: Any) -> None:
     for name, value in options.items():
         if value is not None:
             raise UsageError(f"cannot use {name} with {source}", "Leave one out.", option=name)
-
-
-def open_recorded(path: str | Path, files: Any) -> RecordedEvidence:
-    if files is not None:
-        raise UsageError(
-            "cannot use answers with evidence: it has its own",
-            "Leave out answers and questions.",
-            option="evidence",
-        )
-    return RecordedEvidence.open(path)
 
 
 def verify_missing_with(record: RecordedEvidence, model: Any, reporter: Reporter) -> None:
