@@ -25,7 +25,7 @@ from ngramkit_cli.shared_options import (
     size_in_bytes,
     takes_urls,
 )
-from ngramkit_cli.tables import table_of_facts as facts_table, table_of_figures
+from ngramkit_cli.tables import table_of_facts, table_of_figures
 
 if TYPE_CHECKING:
     from ngramkit.formats.manifest import Manifest
@@ -87,7 +87,7 @@ def inspect(
     """
     inspection = ngramkit.inspect(path, query, model=model, top=top, reporter=out.reporter)
     manifest = inspection.artifact.manifest
-    out.show(*facts_table(str(path), _facts_of_artifact(manifest)))
+    out.show(*table_of_facts(str(path), _facts_of_artifact(manifest)))
     if inspection.ids_only:
         out.say(f"ids, not text: {inspection.ids_only}")
     _show_phrases("most frequent", inspection.most_frequent, out.show)

@@ -21,7 +21,7 @@ from ngramkit_cli.shared_options import (
     model_option,
 )
 from ngramkit_cli.stdin_log import with_stdin
-from ngramkit_cli.tables import table_of_facts as facts_table
+from ngramkit_cli.tables import table_of_facts
 
 if TYPE_CHECKING:
     from ngramkit.logs.history_commands import HistoryContents, HistorySize, ImportedHistory
@@ -58,7 +58,7 @@ def inspect(
     names = [name for name, value in facts.items() if type(value) is int]
     rows = {name.replace("_", " "): f"{facts[name]:,}" for name in names}
     mark = {"private": "yes"} if contents.private else {}
-    out.show(*facts_table(str(path), {"tokenizer": contents.tokenizer, **mark, **rows}))
+    out.show(*table_of_facts(str(path), {"tokenizer": contents.tokenizer, **mark, **rows}))
     for request in contents.last:
         prompt = repr(request.prompt) if request.prompt else "(its prompt was not remembered)"
         out.show("", f"> {prompt}", f"< {request.output!r}")
