@@ -39,7 +39,8 @@ PACKED, PLAIN = "packed\n", "plain\n"
 PACKING_DECISIONS: dict[str, str] = {}
 TIMED_ROWS = (1, 16)  # rows of a pass without and with drafts
 TIMED_BYTES = 1 << 25  # bytes of weights to time per shape; exceeds most CPU caches
-MAX_ROUNDS, MAX_SECONDS = 25, 1.0  # of timing a shape
+# Limits of timing a shape. A sign test needs MIN_ROUNDS, however long they take.
+MIN_ROUNDS, MAX_ROUNDS, MAX_SECONDS = 5, 25, 1.0
 MAX_FREED = 1 << 26  # bytes of freed weights before their memory is returned to the system
 MAX_RATIO_TO_PACK = 0.98  # packed time / plain time, over TIMED_ROWS, that is worth packing
 HASHED_ROWS = 4096  # rows of a shared weight per step of its fingerprint
@@ -366,7 +367,8 @@ def saves_time(plain: Layers, packed: Layers) -> tuple[bool, bool]:
             seconds[kind] = sum(seconds_of(layers[kind], each) for each in inputs)
         faster += seconds[PACKED] <= MAX_RATIO_TO_PACK * seconds[PLAIN]
         is_certain = abs(2 * faster - rounds) > 2 * sqrt(rounds) or rounds == MAX_ROUNDS
-        if is_certain or time.perf_counter() - began > MAX_SECONDS:
+        enough = rounds >= MIN_ROUNDS and time.perf_counter() - began > MAX_SECONDS
+        if is_certain or enough:
             break
     return 2 * faster > rounds, is_certain
 

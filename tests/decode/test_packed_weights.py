@@ -7,6 +7,7 @@ import logging
 import pickle
 import sys
 import threading
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -340,9 +341,22 @@ def test_rounds_that_contradict_each_other_are_followed_by_more(monkeypatch, lat
     assert 4 * 9 < len(turns) < 4 * packed_weights.MAX_ROUNDS
 
 
-def test_too_few_rounds_decide_only_for_this_process(monkeypatch, gains, cache):
-    """As in a busy moment, in which a round takes a second."""
+def test_long_rounds_that_agree_are_enough(monkeypatch):
+    """As those of a large layer, one of which takes a second."""
     monkeypatch.setattr(packed_weights, "MAX_SECONDS", 0.0)
+    monkeypatch.setattr(packed_weights, "seconds_of", lambda layers, _: 0.7 + (layers == ["plain"]))
+    monkeypatch.setattr(packed_weights, "inputs_for", lambda linear, rows: torch.zeros(1, rows, 4))
+    assert trial(["plain"], ["packed"]) == (True, True)
+
+
+def test_long_rounds_that_disagree_decide_only_for_this_process(monkeypatch, gains, cache):
+    monkeypatch.setattr(packed_weights, "MAX_SECONDS", 0.0)
+    packed_seconds = cycle([0.7, 0.7, 1.3, 1.3])  # two sizes of a pass in each round
+
+    def seconds(layers, inputs):
+        return 1.0 if isinstance(layers[0], nn.Linear) else next(packed_seconds)
+
+    monkeypatch.setattr(packed_weights, "seconds_of", seconds)
     monkeypatch.setattr(packed_weights, "saves_time", trial)
     pack_linears(nn.Sequential(nn.Linear(8, 8)))
     assert not list(cache.iterdir())
