@@ -273,10 +273,11 @@ class VerifyingModel:
         return self._verifier
 
 
-def verifying_model(
-    folder: EvidenceFolder, model: str | LanguageModel, reporter: Reporter
-) -> VerifyingModel:
-    """Load a record's model. Raises UsageError for another one, or without tree verification."""
+def verifying_model(folder: EvidenceFolder, model: Any, reporter: Reporter) -> VerifyingModel:
+    """Load a record's model, a name or a LanguageModel.
+
+    Raises UsageError for another one, or without tree verification.
+    """
     dtype = folder.plan.get("dtype")
     options = DecodeOptions(
         model,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,7 +33,6 @@ from ngramkit.evaluate.replay_answers import (
     distinct_budgets,
     has_sessions,
     named_files,
-    verify_missing_with,
 )
 from ngramkit.evaluate.replay_drafters import (
     Curves,
@@ -49,6 +48,9 @@ from ngramkit.evaluate.result_folder import replace_folder, require_replaceable_
 from ngramkit.evaluate.statistics import Units
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.tokenizer_record import TokenizerRecord, record_of
+
+if TYPE_CHECKING:
+    from ngramkit.decode.load import LanguageModel
 
 DEFAULT_BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
 
@@ -112,7 +114,7 @@ def replay(
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
     where: Mapping[str, str] | None = None,
-    model: str | Path | TextTokenizer | TokenizerRecord | None = None,
+    model: str | Path | TextTokenizer | TokenizerRecord | LanguageModel | None = None,
     drafters: Sequence[str | Callable[[], Drafter]] | str = DEFAULT_DRAFTER,
     budgets: Sequence[int] = DEFAULT_BUDGETS,
     artifacts: Sources | Curves | Sequence[Given] | Given = (),
@@ -143,13 +145,13 @@ def replay(
     else the one known for its name.
 
     `evidence`: a folder of `record` instead of answers; its top-k is the evidence, and `model`, if
-    given, verifies missing contexts. `drafters`: as in `choose_drafter`. Sources: as in `decode`;
-    `artifacts` may be {curve: artifacts}. `budgets`: draft nodes per pass. `chain`: drafts are one
-    path. `drop_leaked`: leave out answers that a datastore's corpus or the history contains.
-    `limit`: only the first records. `baseline`: ratios divide by this one of the drafters. `out`: a
-    new folder for figures, tables and pictures, see evaluate.result_folder. `html`: a page with the
-    first answers, pass by pass, at the first of `budgets`. `force` replaces what an earlier replay
-    wrote.
+    given, is the recorded model or its name, and verifies missing contexts. `drafters`: as in
+    `choose_drafter`. Sources: as in `decode`; `artifacts` may be {curve: artifacts}. `budgets`:
+    draft nodes per pass. `chain`: drafts are one path. `drop_leaked`: leave out answers that a
+    datastore's corpus or the history contains. `limit`: only the first records. `baseline`: ratios
+    divide by this one of the drafters. `out`: a new folder for figures, tables and pictures, see
+    evaluate.result_folder. `html`: a page with the first answers, pass by pass, at the first of
+    `budgets`. `force` replaces what an earlier replay wrote.
 
     Raises UsageError for options that cannot work, InputError for files that cannot be read.
     """
@@ -202,8 +204,10 @@ def replay(
     choices, lines = choose_drafters_to_replay(
         asked, sources, curves, tokenizer, evidence=recorded is not None, reporter=reporter
     )
-    if recorded is not None:
-        verify_missing_with(recorded, model, reporter)
+    if recorded is not None and model is not None:
+        from ngramkit.evaluate.record import verifying_model
+
+        recorded.model = verifying_model(recorded.folder, model, reporter)
     records = records[:limit]
     learns = keep_state is not None and past.store
     lacking = report_lacking(

@@ -43,7 +43,7 @@ def answers_or_evidence(
     answers: Any,
     questions: str | Path | None,
     evidence: str | Path | None,
-    model: str | Path | TextTokenizer | TokenizerRecord | None,
+    model: Any,
     template: str,
     reading: Mapping[str, Any],
     reporter: Reporter,
@@ -56,6 +56,12 @@ def answers_or_evidence(
                 "cannot use answers with evidence: it has its own",
                 "Leave out answers and questions.",
                 option="evidence",
+            )
+        if isinstance(model, TextTokenizer | TokenizerRecord):
+            raise UsageError(
+                f"model must be the recorded model with evidence, got a {type(model).__name__}",
+                "Name the model, or leave it out: missing contexts are then not verified.",
+                option="model",
             )
         recorded = RecordedEvidence.open(evidence)
         return ToReplay(recorded.folder.tokenizer, recorded.answers(), evidence=recorded)
@@ -71,7 +77,7 @@ def answers_or_evidence(
 def read_answers(
     answers: Any,
     questions: str | Path | None,
-    model: str | Path | TextTokenizer | TokenizerRecord | None,
+    model: Any,
     template: str,
     reading: Mapping[str, Any],
     reporter: Reporter,
@@ -102,9 +108,14 @@ def read_answers(
         require_files(*listed)
         if questions is not None:
             require_questions(questions)
-    tokenizer: Any = model
-    ready = (TextTokenizer, TokenizerRecord) if given else (TextTokenizer,)  # Records have ids
-    if not isinstance(model, ready):
+    tokenizer = getattr(model, "tokenizer", model)  # a LanguageModel's
+    if isinstance(tokenizer, TokenizerRecord) and not given:
+        raise UsageError(
+            f"model must have a tokenizer to read {name}, got a TokenizerRecord",
+            "Name the model, or give ngramkit.load_tokenizer(MODEL).",
+            option="model",
+        )
+    if not isinstance(tokenizer, TextTokenizer | TokenizerRecord):
         tokenizer = load_tokenizer(chosen_model(tokenizer, reporter).name)
     if given:
         return tokenizer, _with_turns(given, record_of(tokenizer).vocabulary), None
@@ -141,13 +152,6 @@ def refuse_options(source: str, **options: Any) -> None:
     for name, value in options.items():
         if value is not None:
             raise UsageError(f"cannot use {name} with {source}", "Leave one out.", option=name)
-
-
-def verify_missing_with(record: RecordedEvidence, model: Any, reporter: Reporter) -> None:
-    if model is not None and not isinstance(model, TextTokenizer):
-        from ngramkit.evaluate.record import verifying_model
-
-        record.model = verifying_model(record.folder, model, reporter)
 
 
 def named_files(answers: Any, questions: Any, evidence: Any) -> list[Path]:

@@ -290,6 +290,25 @@ def test_a_top_k_record_has_its_own_answers(folder):
         ngramkit.replay(evidence=folder.parent)
 
 
+def test_a_tokenizer_verifies_nothing(model, folder):
+    for tokenizer in (model.tokenizer, model.tokenizer.record):
+        with pytest.raises(UsageError, match="must be the recorded model") as caught:
+            ngramkit.replay(evidence=folder, model=tokenizer, drafters="context")
+        assert type(tokenizer).__name__ in str(caught.value)
+
+
+def test_answers_are_read_by_a_tokenizer_or_a_model_that_has_one(model, folder, tmp_path):
+    answers = tmp_path / "answers.jsonl"
+    answers.write_text('{"prompt": "import os\\n", "output": "import sys\\nimport re\\n"}\n')
+    by_model, by_tokenizer = (
+        ngramkit.replay(answers, model=each, drafters="context", budgets=[4])
+        for each in (model, model.tokenizer)
+    )
+    assert by_model[0].total.tokens == by_tokenizer[0].total.tokens > 0
+    with pytest.raises(UsageError, match="model must have a tokenizer to read answers"):
+        ngramkit.replay(answers, model=model.tokenizer.record)
+
+
 def test_figures_without_much_of_the_evidence_are_marked_and_in_no_ratio():
     found = Replay("recycling", 8, misses=Misses(1000, 620))
     found.total.count(2, empty=False)
