@@ -123,8 +123,10 @@ class RequestLog:
     def _parse(self, head: bytes, mark: Mark, body: bytes) -> Reading:
         sound = int.from_bytes(head[CHECKED_BYTES:], "little") == zlib.crc32(head[:CHECKED_BYTES])
         reading, at = Reading(mark=mark, damage=[b"" if sound else head]), 0
-        for begin, end, padding, request in self._valid_records(body, -mark.offset % ALIGNMENT):
-            reading.damage += [body[at:begin], body[end - padding : end].strip(b"\0")]
+        for begin, request in self._valid_records(body, -mark.offset % ALIGNMENT):
+            end = begin + record_size(request.tokens.nbytes)
+            padding = body[begin + RECORD.size + request.tokens.nbytes : end]
+            reading.damage += [body[at:begin], padding.strip(b"\0")]
             reading.requests.append(request)
             reading.ends.append(mark.offset + end)
             at = end
@@ -186,33 +188,25 @@ class RequestLog:
             )
         return int(generation)
 
-    def _valid_records(
-        self, body: bytes, aligned: int
-    ) -> Iterator[tuple[int, int, int, PastRequest]]:
-        """Yield (begin, end, padding, request) of every valid record; the first three are in bytes.
+    def _valid_records(self, body: bytes, aligned: int) -> Iterator[tuple[int, PastRequest]]:
+        """Yield the begin of every valid record and its request.
 
         After damage, records begin at `aligned` plus a multiple of ALIGNMENT.
         """
         left = FRUITLESS_BYTES_PER_LOG_BYTE * len(body) + FRUITLESS_BYTES_MORE
-        likely: Iterator[int] | None = None
-        at = 0
-        while True:
+        likely: Iterator[int] | None = None  # places to try after damage
+        at: int | None = 0
+        while at is not None and left > 0:
             request, vain = self._valid_record_at(body, at)
-            while request is None:
-                if likely is None:
-                    first = at + 1 + (aligned - at - 1) % ALIGNMENT
-                    likely = iter(likely_records(body, first, self.width.itemsize))
-                left -= FRUITLESS_BYTES_PER_PLACE + vain
-                begin = next((place for place in likely if place > at), None)
-                if begin is None or left <= 0:
-                    return
-                at = begin
-                request, vain = self._valid_record_at(body, at)
-            size = len(request.tokens) * self.width.itemsize
-            padding = -size % ALIGNMENT
-            end = at + RECORD.size + size + padding
-            yield at, end, padding, request
-            at = end
+            if request is not None:
+                yield at, request
+                at += record_size(request.tokens.nbytes)
+                continue
+            if likely is None:
+                first = at + 1 + (aligned - at - 1) % ALIGNMENT
+                likely = iter(likely_records(body, first, self.width.itemsize))
+            left -= FRUITLESS_BYTES_PER_PLACE + vain
+            at = next((place for place in likely if place > at), None)
 
     def _valid_record_at(self, body: bytes, at: int) -> tuple[PastRequest | None, int]:
         """Return the valid record at `at` or None, and the bytes that were checked in vain."""
@@ -220,7 +214,7 @@ class RequestLog:
             return None, 0
         _, count, prompt, checksum = RECORD.unpack_from(body, at)
         begin, size = at + RECORD.size, count * self.width.itemsize
-        if len(body) < begin + size + -size % ALIGNMENT or prompt > count:
+        if len(body) < at + record_size(size) or prompt > count:
             return None, 0
         if checksum_of(count, prompt, memoryview(body)[begin : begin + size]) != checksum:
             return None, size
@@ -228,6 +222,11 @@ class RequestLog:
         if tokens.max(initial=0) >= self.vocabulary:
             return None, size
         return PastRequest(tokens, prompt), 0
+
+
+def record_size(ids_bytes: int) -> int:
+    """Return the bytes of a record, with its header and padding."""
+    return RECORD.size + ids_bytes + -ids_bytes % ALIGNMENT
 
 
 def likely_records(body: bytes, first: int, width: int) -> list[int]:
@@ -248,9 +247,9 @@ def is_torn(rest: bytes, width: int) -> bool:
     if len(rest) < RECORD.size:
         return rest[:4] == RECORD_MAGIC[: len(rest)]
     magic, count, prompt, checksum = RECORD.unpack_from(rest)
-    room = len(rest) - RECORD.size
-    if magic != RECORD_MAGIC or room >= count * width + -(count * width) % ALIGNMENT:
+    if magic != RECORD_MAGIC or len(rest) >= record_size(count * width):
         return False
+    room = len(rest) - RECORD.size
     for fewer in (room // width, room // width - 1):  # a whole record with a damaged length?
         ids = rest[RECORD.size : RECORD.size + fewer * width]
         if 0 <= fewer < count and checksum_of(fewer, prompt, ids) == checksum:
