@@ -133,7 +133,8 @@ def _documents_and_tokens(artifact: Artifact) -> str:
 def _print_result(artifact: Artifact, contents: str, out: Output, **counts: int) -> None:
     """Print the result; `counts` are extra JSON fields."""
     manifest = artifact.manifest
-    rate = round(manifest.counts["tokens"] / out.seconds) if out.reporter.worked else None
+    in_one_run = out.reporter.worked and not out.reporter.continues
+    rate = round(manifest.counts["tokens"] / out.seconds) if in_one_run else None
     speed = "" if rate is None else f", {rate:,} tokens/s"
     out.show(f"{artifact.where}: {contents}, {size_text(manifest.bytes)}{speed}")
     out.result(

@@ -20,11 +20,11 @@ LINE_SECONDS = 10.0  # between lines of progress
 class QuietReporter(Reporter):
     """The reporter of --quiet, which shows nothing.
 
-    It records commits fetched from the Hub and any work, and logs the times of stages.
+    It records commits fetched from the Hub and what work was done, and logs the times of stages.
     """
 
     def __init__(self) -> None:
-        self.worked = False
+        self.worked = self.continues = False
         self.revisions: dict[str, str] = {}  # hf:// source -> commit
         self.renamed: dict[str, str] = {}  # temporary files in notes -> their names there
         self._noted: set[str] = set()
@@ -38,6 +38,9 @@ class QuietReporter(Reporter):
 
     def fetched(self, source: str, commit: str) -> None:
         self.revisions[source] = commit
+
+    def resumed(self) -> None:
+        self.continues = True
 
     def note(self, text: str) -> None:
         for path, name in self.renamed.items():

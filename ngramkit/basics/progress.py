@@ -21,6 +21,9 @@ class Reporter:
     def fetched(self, source: str, commit: str) -> None:
         """Record that `source` (hf://USER/NAME[@REVISION] or a URL) had this commit or checksum."""
 
+    def resumed(self) -> None:
+        """Record that an earlier run did a part of the work."""
+
 
 class _Silent(Reporter):
     def __repr__(self) -> str:

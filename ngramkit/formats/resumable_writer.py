@@ -98,7 +98,7 @@ class ArtifactWriter:
         self.partial = self._place.partial
         self._finished: dict[str, tuple[FileRecord, dict[str, Any]]] = {}
         self._recording = Lock()
-        self._recalled = False  # whether an earlier process wrote some files
+        self.resumed = False  # whether an earlier process wrote some files
 
     def __enter__(self) -> Self:
         self._place.__enter__()
@@ -108,7 +108,7 @@ class ArtifactWriter:
             if "sha256" in entry and path.is_file() and sha256_of(path) == entry["sha256"]:
                 record = FileRecord(entry["bytes"], entry["sha256"])
                 self._finished[name] = (record, entry["facts"])
-                self._recalled = True
+                self.resumed = True
         if not self._finished:
             self._place.empty(self._mode)
         return self
@@ -176,7 +176,7 @@ class ArtifactWriter:
             replace_text(self.partial / RECIPE, recipe_text(self.build, self._recipe))
             keep.add(RECIPE)
         self._place.put_in_place(keep)
-        if not self._recalled and not foreign:
+        if not self.resumed and not foreign:
             write_proof_of_own_files(self.path, manifest)
         self._finished.clear()  # a later error has nothing to resume
         return self.path
@@ -230,6 +230,8 @@ class Build(Generic[Made]):
             private=self.private,
             force=force,
         ) as writer:
+            if writer.resumed:
+                reporter.resumed()
             self.write(writer)
             return self.kind.open(path, writer.manifest)  # while no other build can replace it
 

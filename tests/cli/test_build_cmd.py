@@ -3,6 +3,8 @@
 import pytest
 from command_lines import run_here
 
+from ngramkit.formats.resumable_writer import ArtifactWriter
+
 KEYS = {
     "command", "artifact", "seconds", "documents", "bad_records", "tokens", "bytes",
     "tokens_per_second", "peak_rss_bytes", "shards",
@@ -25,6 +27,23 @@ def test_a_token_store_becomes_a_datastore(tmp_path, token_store):
     assert (again.code, "up to date" in again.err) == (0, True)
     assert done.json["tokens_per_second"] > 0
     assert again.json["tokens_per_second"] is None
+
+
+def test_a_resumed_build_has_no_speed(tmp_path, token_store, monkeypatch):
+    store = token_store([[1, 2, 3]] * 50, 20)
+    words = ("--tokens", store.path, "--out", tmp_path / "d", "--shard-tokens", 100, "--workers", 1)
+    record = ArtifactWriter.record
+
+    def interrupted(writer, *shard, **facts):
+        record(writer, *shard, **facts)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ArtifactWriter, "record", interrupted)
+        assert run(*words).code == 130
+    resumed = run(*words, "--json")
+    assert (resumed.code, resumed.json["tokens"]) == (0, 150)
+    assert resumed.json["tokens_per_second"] is None
 
 
 def test_a_broken_row_stops_a_build_or_is_skipped_and_counted(tmp_path):
