@@ -96,9 +96,9 @@ def bench(
     embedded model's prompts). `drafters`: as in `choose_drafter`, optionally with a `budget` each,
     or transformers' generate and generate-lookup. `template`: auto is the model's own, else the one
     known for its name. `limit`: only the first questions. `baseline`: ratios divide by this one of
-    the drafters.
-    Others: as in `DecodeOptions`. `out`: folder of the results (default: bench/QUESTIONS-MODEL, see
-    evaluate.result_folder), which the same call continues; `force` starts over.
+    the drafters. Others: as in `DecodeOptions`. `out`: folder of the results (default:
+    bench/QUESTIONS-MODEL, see evaluate.result_folder), which the same call continues; `force`
+    starts over.
 
     Raises UsageError for options that cannot work, and if `out` holds another benchmark.
     """
@@ -169,10 +169,9 @@ def bench(
     decoder, choices = prepared.decoder(choices)
     from ngramkit.decode.load import device_facts  # imports torch, as the decoder has
 
-    budgets = {each.label: each.budget for each in asked}
     contestants = [
         *_transformers_ways(ways, decoder),
-        *_prepare_drafters(choices, [budgets[each.label] for each in choices], decoder, options),
+        *_prepare_drafters(choices, decoder, options),
     ]
     contest = Bench(decoder, contestants, wanted, form)
     if contest.too_long:
@@ -258,23 +257,20 @@ def _transformers_ways(ways: Sequence[str], decoder: Decoder) -> list[Contestant
 
 
 def _prepare_drafters(
-    choices: Sequence[DrafterChoice],
-    budgets: Sequence[int | Literal["auto"]],
-    decoder: Decoder,
-    options: DecodeOptions,
+    choices: Sequence[DrafterChoice], decoder: Decoder, options: DecodeOptions
 ) -> Iterator[Contestant]:
     from ngramkit.decode.decoder import Decoder
 
     decoders = {
         budget: Decoder.settle(decoder.model, replace(options, budget=budget))
-        for budget in dict.fromkeys(budgets)
+        for budget in dict.fromkeys(choice.spec.budget for choice in choices)
         if budget
     }
-    for choice, budget in zip(choices, budgets, strict=True):
+    for choice in choices:
         yield Contestant(
             choice.label,
             lambda remember, choice=choice: choice.load(forgetful=not remember),  # type: ignore[misc]
             choice.learns,
-            decoders.get(budget),
+            decoders.get(choice.spec.budget),
             wants_evidence=choice.spec.needs_evidence,
         )
