@@ -116,7 +116,7 @@ def forecast(
         raise InputError(f"no such history: {past}", "Check the path.", option="history")
     selected = NewestRequests(most_chars)
     reading = {"format": format, "columns": columns, "where": where}
-    read_by, records, _ = read_answers(
+    read_by, records, *_ = read_answers(
         files, None, model, template, reading, reporter, selected, "files"
     )
     if newest is not None and not selected.sessions_found:

@@ -71,7 +71,7 @@ def answers_or_evidence(
             "Give answers or evidence.",
             option=("answers", "evidence"),
         )
-    return ToReplay(*read_answers(answers, questions, model, template, reading, reporter))
+    return read_answers(answers, questions, model, template, reading, reporter)
 
 
 def read_answers(
@@ -83,11 +83,10 @@ def read_answers(
     reporter: Reporter,
     newest: NewestRequests | None = None,
     name: str = "answers",
-) -> tuple[TokenizerRecord | TextTokenizer, list[Record], Template | None]:
-    """Return the tokenizer, the records and the template of their prompts.
+) -> ToReplay:
+    """Read answers: a file or several, or Records.
 
-    `answers`: a file or several, or Records; errors call them `name`. `reading`: options of
-    `read_log`, for files only.
+    Errors call them `name`. `reading`: options of `read_log`, for files only.
     """
     require_template(template)
     one = isinstance(answers, str) or not isinstance(answers, Iterable)
@@ -118,11 +117,11 @@ def read_answers(
     if not isinstance(tokenizer, TextTokenizer | TokenizerRecord):
         tokenizer = load_tokenizer(chosen_model(tokenizer, reporter).name)
     if given:
-        return tokenizer, _with_turns(given, record_of(tokenizer).vocabulary), None
+        return ToReplay(tokenizer, _with_turns(given, record_of(tokenizer).vocabulary))
     records, form = read_records(
         listed, questions, tokenizer, template, newest=newest, reporter=reporter, **reading
     )
-    return tokenizer, records, form
+    return ToReplay(tokenizer, records, form)
 
 
 def _with_turns(records: list[Record], vocabulary: int) -> list[Record]:
