@@ -39,30 +39,26 @@ def join_parts(
     `parse`: the one of PARSERS that parses the first line. `unread` counts joined and dropped lines
     by reason.
     """
-    parts: dict[bytes, list[bytes]] = {}  # stream -> parts of its unfinished line
-    sizes: dict[bytes, int] = {}
+    unfinished: dict[bytes, bytearray] = {}  # lines by stream
     for number, line in lines:
         part = parse(line)
         if part is None:
             unread["a line that the container runtime did not write"] += 1
             continue
-        sizes[part.stream] = sizes.get(part.stream, 0) + len(part.text)
-        so_far = parts.setdefault(part.stream, [])
-        if sizes[part.stream] <= MAX_DOCUMENT:
-            so_far.append(part.text)
-        else:
-            so_far.clear()
+        is_split = part.stream in unfinished
+        whole = unfinished.setdefault(part.stream, bytearray())
+        whole += part.text[: MAX_DOCUMENT + 1 - len(whole)]
         if not part.is_last:
             continue
-        if sizes.pop(part.stream) > MAX_DOCUMENT:
+        del unfinished[part.stream]
+        if len(whole) > MAX_DOCUMENT:
             unread[f"a line of more than {MAX_DOCUMENT:,} bytes"] += 1
-        elif whole := b"".join(so_far):
-            if len(so_far) > 1:
+        elif whole:
+            if is_split:
                 unread[JOINED] += 1
-            yield number, whole
-        del parts[part.stream]
-    if parts:
-        unread[INCOMPLETE] += len(parts)
+            yield number, bytes(whole)
+    if unfinished:
+        unread[INCOMPLETE] += len(unfinished)
 
 
 def _parse_cri(line: bytes) -> Part | None:

@@ -75,13 +75,8 @@ def read_verl(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
 
     Source: volcengine/verl@0040110 verl/trainer/ppo/ray_trainer.py.
     """
-    prompt, output = (
-        require_field(where, body, "input", str),
-        require_field(where, body, "output", str),
-    )
-    if not output:
-        yield NO_TEXT
-        return
+    prompt = require_field(where, body, "input", str)
+    output = require_field(where, body, "output", str)
     kind = body.get("data_source")
     kind, run = kind if isinstance(kind, str) else "verl", text_of(body, "step")
     yield LoggedRequest(prompt, output, kind=kind, run=run)
@@ -117,7 +112,7 @@ def read_nemo_rl(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
             ids[:length], mask[:length], name=name, kind="nemo-rl", run=run, text=text
         )
     elif isinstance(content, list) and all(isinstance(text, str) for text in content):
-        if len(content) < 2 or not content[-1]:
+        if len(content) < 2:
             yield NO_TEXT
             return
         prompt = "".join(content[:-1])
@@ -190,18 +185,17 @@ class Branch:
 
     def __init__(self, where: FilePlace, tools: Any) -> None:
         self._where = where
-        self._nodes: list[Any] = []
+        self._unread: list[Any] = []  # nodes that are not in the conversation
         self._ids: LiveContext | None = LiveContext(NO_TOKENS)  # None if some node has no ids
         self._conversation = ConversationReader(where, tools)
-        self._read_nodes = 0  # nodes in the conversation
 
     def add(self, node: Any) -> None:
         ids = token_ids(node.get("token_ids"))
-        self._nodes.append(node)
-        if self._ids is None or ids is None or not len(ids):
+        self._unread.append(node)
+        if self._ids is not None and ids is not None and len(ids):
+            self._ids.append(ids)
+        else:
             self._ids = None
-            return
-        self._ids.append(ids)
 
     def request(self, node: Any) -> tuple[Prompt, str | TokenArray]:
         """Append a node that the model wrote; return its prompt and output."""
@@ -214,9 +208,9 @@ class Branch:
                 raise BadRecordError("a node's mask must be as long as its token ids")
             begin = next((i for i, sampled in enumerate(mask) if sampled), len(own))
             return self._ids.tokens[: before + begin], own[begin:]
-        for each in self._nodes[self._read_nodes : -1]:
+        for each in self._unread[:-1]:
             self._conversation.add(require_field(self._where, each, "message", dict))
-        self._read_nodes = len(self._nodes) - 1
+        self._unread = [node]
         written = assistant_text(self._where, require_field(self._where, node, "message", dict))
         return self._conversation.messages(), written or ""
 
@@ -228,24 +222,22 @@ def _requests_of_trace(
     kind = (text_of(task, "type") if isinstance(task, dict) else "") or "prime-rl"
     start = timing.get("start") if isinstance(timing, dict) else None
     turn = copied = 0
-    branches: dict[int, Branch] = {}  # number of the last node -> branch
+    branches: dict[int | None, Branch] = {}  # number of the last node -> branch
     for number, node in enumerate(nodes):
         if not isinstance(node, dict):
             raise BadRecordError("a node must be an object")
         parent = node.get("parent")
-        if parent is None:
-            branch = Branch(where, node.get("tools") or trace.get("tools"))
-        elif type(parent) is not int or not 0 <= parent < number:
+        if parent is not None and (type(parent) is not int or not 0 <= parent < number):
             raise BadRecordError("a node's parent must be an earlier node")
-        elif parent in branches:
-            branch = branches.pop(parent)
-        else:
+        branch = branches.pop(parent, None)
+        if branch is None:
             path = _path_from_root(nodes, parent)
             listed = [ids for each in path if isinstance(ids := each.get("token_ids"), list)]
             copied += sum(map(len, listed)) + NODE_COST_IDS * len(path)
             if copied > MAX_COPIED_IDS:
                 raise BadRecordError("a trace with too many branches")
-            branch = Branch(where, path[0].get("tools") or trace.get("tools"))
+            root = path[0] if path else node
+            branch = Branch(where, root.get("tools") or trace.get("tools"))
             for each in path:
                 branch.add(each)
         branches[number] = branch
@@ -264,11 +256,12 @@ def _requests_of_trace(
         turn += 1
 
 
-def _path_from_root(nodes: list[Any], number: int) -> list[Any]:
+def _path_from_root(nodes: list[Any], number: int | None) -> list[Any]:
     """Return the nodes from the root to this one; their parents are already checked."""
-    path = [nodes[number]]
-    while (parent := path[-1].get("parent")) is not None:
-        path.append(nodes[parent])
+    path = []
+    while number is not None:
+        path.append(nodes[number])
+        number = nodes[number].get("parent")
     return path[::-1]
 
 
@@ -357,4 +350,4 @@ def read_slime(where: FilePlace, body: Any) -> Iterator[LoggedRequest | str]:
         prompt = read_messages(where, prompt)
     if not isinstance(prompt, str | list) or not isinstance(response, str):
         raise BadRecordError("a sample must have `prompt` and `response`", HOW_TO_CONVERT)
-    yield LoggedRequest(prompt, response, name, "slime", run=run) if response else NO_TEXT
+    yield LoggedRequest(prompt, response, name, "slime", run=run)
