@@ -46,8 +46,7 @@ def find_predecessors(
         keys.append((_normalize_text(text), whole))
     known = {end for _, end in keys if end is not None}
     shorter, longest = _text_prefixes(known, {prompt for prompt, _ in keys})
-    if len(tree.parents) > 1:
-        tree.add_prefixes(known, shorter, longest)
+    tree.add_prefixes(known, shorter, longest)
     unused: dict[Key, list[int]] = {}  # end -> requests not continued yet
     latest: dict[Key, int] = {}  # end -> its latest request
     found: list[int | None] = []

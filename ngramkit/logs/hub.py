@@ -20,28 +20,34 @@ def is_dataset(path: str | Path) -> bool:
     return DATASET_NAME.fullmatch(str(path)) is not None
 
 
-def dataset_files(name: str | Path, reporter: Reporter = SILENT) -> list[Path]:
+def dataset_files(dataset: str | Path, reporter: Reporter = SILENT) -> list[Path]:
     """Download a dataset's files of requests, and return their paths, sorted.
 
     They are JSON lines if it has any, else JSON, else Parquet, which may be the Hub's conversion.
     Raises InputError for a dataset without such files, NetworkError if the Hub fails.
     """
-    match = DATASET_NAME.fullmatch(str(name))
+    match = DATASET_NAME.fullmatch(str(dataset))
     assert match is not None
     repository, revision = match[1], match[2]
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, hf_hub_download
 
+    paths = []
     with hub_errors(repository):
         commit, files = _files_of_dataset(HfApi().dataset_info(repository, revision=revision))
         if not files and revision is None:
             info = HfApi().dataset_info(repository, revision=PARQUET_BRANCH)
             commit, files = _files_of_dataset(info)
-    if not files:
-        raise InputError(
-            f"cannot read {repository}: it holds no JSON lines and no Parquet",
-            f"See hf.co/datasets/{repository}.",
-        )
-    return _download_files(repository, commit, files, reporter)
+        if not files:
+            raise InputError(
+                f"cannot read {repository}: it holds no JSON lines and no Parquet",
+                f"See hf.co/datasets/{repository}.",
+            )
+        reporter.stage(f"downloading {repository}", len(files), "files")
+        for name in files:
+            path = hf_hub_download(repository, name, repo_type="dataset", revision=commit)
+            paths.append(Path(path))
+            reporter.advance(1)
+    return paths
 
 
 def _files_of_dataset(info: Any) -> tuple[str, list[str]]:
@@ -50,18 +56,3 @@ def _files_of_dataset(info: Any) -> tuple[str, list[str]]:
     names = [name for name in names if Path(name).name not in DESCRIPTIONS]
     found = ([name for name in names if name.lower().endswith(kind)] for kind in KINDS)
     return info.sha, next(filter(None, found), [])
-
-
-def _download_files(
-    repository: str, commit: str, files: list[str], reporter: Reporter
-) -> list[Path]:
-    from huggingface_hub import hf_hub_download
-
-    reporter.stage(f"downloading {repository}", len(files), "files")
-    paths = []
-    with hub_errors(repository):
-        for name in files:
-            path = hf_hub_download(repository, name, repo_type="dataset", revision=commit)
-            paths.append(Path(path))
-            reporter.advance(1)
-    return paths
