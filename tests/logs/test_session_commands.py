@@ -155,6 +155,16 @@ def test_one_session_among_other_files_does_not_hide_them(projects, tmp_path):
     assert not open_corpus(str(folder)).private
 
 
+def test_a_session_with_a_large_record_is_not_left_out(projects):
+    large = json.dumps({"type": "summary", "leafUuid": "x", "summary": "s" * 50_000}) + "\n"
+    session = next(projects.rglob("5e55-2.jsonl"))
+    session.write_text(large + session.read_text())
+    corpus = open_corpus(str(projects), max_document=50_000)
+    assert corpus.private
+    with pytest.raises(InputError, match="line 1: a document of more than 50,000 bytes"):
+        list(corpus.documents())
+
+
 def test_a_datastore_of_sessions_is_private(projects, tmp_path):
     out = tmp_path / "mine"
     store = ngramkit.build_datastore(str(projects), out, model="demo", join_turns=True)

@@ -81,9 +81,11 @@ def _holds_session(files: FileSource, part: int) -> bool:
                 head = file.read(JSON_HEAD_BYTES)
                 if not SESSION_KEYS.search(head):
                     return False
-            records = json_records(
-                path, file, files.reading, usually_document=kind == ".json", head=head
+            # Reading reports what exceeds the given limit.
+            reading = replace(
+                files.reading, max_document=max(files.reading.max_document, unpacking.MAX_DOCUMENT)
             )
+            records = json_records(path, file, reading, usually_document=kind == ".json", head=head)
             return any_session(islice(records, SESSION_RECORDS))
     except InputError:
         return False  # reading reports the error
