@@ -84,10 +84,13 @@ class Sessions:
         session = self._by_name.get(name)
         if session is None or session.size == 0 or session.tenant != tenant:
             return None
-        if holder is None or session.holder is not holder:
-            session.kept, session.holder = self._shared_tokens(session, row), holder
+        moved = session.holder is not holder
+        if moved or holder is None:
+            session.kept = self._shared_tokens(session, row)
         else:
             session.kept = session.size
+        if moved:
+            session.holder, session.draft = holder, None  # the engine has dropped that draft
         if session.kept == 0:
             return None
         session.used = self._step

@@ -199,6 +199,20 @@ def test_a_row_follows_its_request(make):
     assert requests.batch.statistics.requests == 2
 
 
+def test_the_draft_of_a_preempted_request_is_not_counted(make):
+    """vLLM drops it, and the request goes on with one token of its own."""
+    runner = make()
+    runner.schedule(new_request("a", [0, 1]))
+    assert runner.step(a=[2])["a"][0] == 3
+    runner.schedule(preempted={"a"})
+    runner.schedule(new_request("a", [0, 1], [0, 1, 2]))
+    drafted = len(runner.step(a=[3])["a"])
+    counts = runner.speculator.batch.statistics
+    assert counts.accepted_tokens == 0
+    runner.step(a=[4, 0])
+    assert (counts.accepted_tokens, counts.requests, drafted) == (1, 1, SLOTS)
+
+
 def test_a_row_that_differs_from_the_engine_is_copied_again(make):
     runner = make()
     runner.schedule(new_request("a", [0, 1]))
