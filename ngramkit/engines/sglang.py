@@ -100,8 +100,10 @@ class NgramCorpus:
         if self._references.tokens > MAX_RUNNING_TEXT_TOKENS // 2:  # SGLang may not report all ends
             self._references.keep(self._requests)
         for name, request in self._requests.items():
-            # A client may use an id again.
-            if before.get(name) is not request and self._is_on(name):
+            if before.get(name) is request:
+                continue
+            self._texts.pop(name, None)  # a client may use an id again
+            if self._is_on(name):
                 self._references.read(
                     name,
                     _custom_params(request).get(REFERENCE_KEY),

@@ -325,6 +325,16 @@ def test_finished_requests_join_the_history(monkeypatch, tmp_path):
     assert held(path) == [([1, 4, 2, 3], 0), ([1, 4, 2, 6], 0)]
 
 
+def test_an_id_that_is_used_again_has_another_text(folder):
+    """SGLang reports the ids that left its decode batches, not the requests."""
+    corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
+    end = [6, 7, 6, 7, 8, 6]  # as of a chat template
+    for i, text in enumerate([[0, 1, 2, 6, 9, 9], [3, 4, 5, 3, 4, 5]], 1):
+        text = [*text, *end]
+        assert asked(corpus, {"a": text}, [Req("a", text[:3])]) == [alone(folder, text)]
+        assert corpus.statistics.requests == i
+
+
 def test_a_client_may_use_an_id_again(monkeypatch, tmp_path):
     """An idle server has no decode batch that lacks the first request before the next one's."""
     path = growing(monkeypatch, tmp_path)
