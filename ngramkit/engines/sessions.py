@@ -49,6 +49,10 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_name)
 
+    @property
+    def names(self) -> list[Hashable]:
+        return list(self._by_name)
+
     def find(
         self,
         rows: Sequence[TokenArray],
@@ -59,7 +63,8 @@ class Sessions:
         """Return a session for each row, int32[n]: that of its name, or a new one.
 
         A row's session keeps the tokens that they share. The rows of one holder only grow, so they
-        are not compared. Another tenant's request begins a new session.
+        are not compared; with another holder, the last draft does not count. Another tenant's
+        request begins a new session.
         """
         self._step += 1
         asked = list(zip(names, tenants, holders, strict=True))

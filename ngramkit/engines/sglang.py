@@ -97,6 +97,8 @@ class NgramCorpus:
                 LOG.error("%s; nothing is drafted", one_line(error))
                 self._nodes, self._batch.grows = 0, False
         before, self._requests = self._requests, {request.rid: request for request in requests}
+        if before.keys() - self._requests.keys():
+            self._end_sessions()
         if self._references.tokens > MAX_RUNNING_TEXT_TOKENS // 2:  # SGLang may not report all ends
             self._references.keep(self._requests)
         for name, request in self._requests.items():
@@ -181,6 +183,13 @@ class NgramCorpus:
 
     def list_external_corpora(self) -> dict[str, int]:
         return {}
+
+    def _end_sessions(self) -> None:
+        """End the sessions of requests that SGLang has released, so that none returns."""
+        sessions = self._batch.sessions
+        for name in sessions.names:
+            if isinstance(name, weakref.ref) and name() is None:
+                sessions.end(name)
 
     def _is_on(self, name: str) -> bool:
         return not forbids_drafts(_custom_params(self._requests.get(name)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import hashlib
 import json
 import os
@@ -33,6 +34,7 @@ from ngramkit.engines import request_texts, sglang
 from ngramkit.engines.config import CONFIG_VARIABLE, DraftConfig
 from ngramkit.engines.growing_history import tenant_folder
 from ngramkit.engines.options_file import read_options
+from ngramkit.engines.sessions import Sessions
 from ngramkit.engines.sglang import NgramCorpus, pack_trees
 from ngramkit.engines.sglang_hooks import LateCorpus, with_templates, with_text
 from ngramkit.engines.sglang_plugin import plugin
@@ -333,6 +335,20 @@ def test_an_id_that_is_used_again_has_another_text(folder):
         text = [*text, *end]
         assert asked(corpus, {"a": text}, [Req("a", text[:3])]) == [alone(folder, text)]
         assert corpus.statistics.requests == i
+
+
+def test_no_session_of_a_released_request_is_kept(folder, monkeypatch):
+    ended = []
+    monkeypatch.setattr(Sessions, "end", lambda sessions, name: ended.append(name))
+    corpus = NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH)
+    retracted = Req("retracted", [0, 1, 2])
+    decode(corpus, retracted)
+    for i in range(9):
+        decode(corpus, Req(f"r{i}", [0, 1, 2]))
+    gc.collect()
+    decode(corpus, retracted)
+    assert len(set(ended)) == 8  # the ninth was in the batch before
+    assert corpus.statistics.requests == 10
 
 
 def test_a_client_may_use_an_id_again(monkeypatch, tmp_path):
