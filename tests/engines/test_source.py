@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from test_sglang import Req
 
 from ngramkit.basics.errors import ArtifactError
 from ngramkit.builders.datastore import build_datastore
@@ -115,10 +116,8 @@ def test_vllm_compares_when_it_starts(built, models, caplog):
 def test_sglang_compares_at_its_first_request_and_drafts_nothing(built, models, caplog):
     def drafted(name):
         corpus = NgramCorpus(draft_token_num=4)
-        request = SimpleNamespace(
-            rid="a", origin_input_ids_unpadded=TEXT[:5], output_ids=[],
-            tokenizer=load_engine_tokenizer(models[name]),
-        )  # fmt: skip
+        request = Req("a", TEXT[:5])
+        request.tokenizer = load_engine_tokenizer(models[name])
         for _ in range(2):
             corpus.see([request])
         return corpus.batch_get(["a"], [TEXT[:5]], [5])[0].tolist()
