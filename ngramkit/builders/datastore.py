@@ -116,7 +116,16 @@ def build_datastore(
     with (
         open_executor(executor, ray_address, workers, reporter) as runner,
         token_store(
-            source, model, eos, runner, reporter, text, Datastore.kind, out, is_same, force
+            source,
+            model,
+            eos,
+            runner,
+            reporter,
+            text,
+            kind=Datastore.kind,
+            out=out,
+            is_same=is_same,
+            force=force,
         ) as (store, place),
     ):
         counts, tokens = store.manifest.counts, store.manifest.build

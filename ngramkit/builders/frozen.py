@@ -132,7 +132,16 @@ def build_frozen(
     with (
         open_executor(executor, ray_address, workers, reporter) as runner,
         token_store(
-            source, model, eos, runner, reporter, text, FrozenTable.kind, out, is_same, force
+            source,
+            model,
+            eos,
+            runner,
+            reporter,
+            text,
+            kind=FrozenTable.kind,
+            out=out,
+            is_same=is_same,
+            force=force,
         ) as (store, place),
     ):
         plan = {

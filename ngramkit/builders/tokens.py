@@ -180,6 +180,7 @@ def token_store(
     executor: Executor,
     reporter: Reporter,
     options: CorpusOptions,
+    *,
     kind: str,
     out: str | Path | None,
     is_same: Callable[[PlannedStore, Manifest], bool],
