@@ -322,9 +322,12 @@ def _open_mixture(
         )
     weighted = [_parse_weight(part) for part in parts]
     if any(isinstance(corpus, Corpus) for corpus, _ in weighted):
-        refuse_late_options(options.given("join_turns", "skip_bad", "sample", "seed", "licenses"))
-        is_bounded = options.reading.max_document != MAX_DOCUMENT
-        refuse_late_options(["max_document"] * is_bounded + ["exclude"] * bool(selection.excluded))
+        late = options.given("join_turns", "skip_bad", "sample", "seed", "licenses")
+        if options.reading.max_document != MAX_DOCUMENT:
+            late.append("max_document")
+        if selection.excluded:
+            late.append("exclude")
+        refuse_late_options(late)
     corpora = []
     for part, weight in weighted:
         corpus = part
